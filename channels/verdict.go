@@ -80,7 +80,8 @@ type Refusal struct {
 	// Detail is more for people: a host, the scope that is needed, the name of
 	// the variable that is not set. Never a secret, an address or the text.
 	Detail string
-	// RetryAfter is how long the provider told us to wait, with ReasonRate.
+	// RetryAfter is how long to wait, with ReasonRate; 0 is no wait at all. A
+	// kind whose provider says to wait and not how long puts its own value.
 	RetryAfter time.Duration
 	// Err is the cause, for errors.Is. Its text is never shown: net/http puts
 	// whole addresses into it.

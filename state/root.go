@@ -71,7 +71,8 @@ func (r *Root) at(op Op, path string) error {
 	return r.step(op, path)
 }
 
-// NewID gives a fresh ULID. IDs of one millisecond are in no order.
+// NewID gives a fresh ULID. Those of one process rise strictly; those that two
+// processes make in one millisecond are in no order.
 func NewID() string { return ulid.Make().String() }
 
 // ErrNotOurs is returned for a symbolic link that belongs to another user:

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"the-loop/bus"
+	"the-loop/channels"
+	"the-loop/internal/eventlog"
+	"the-loop/internal/term"
+)
+
+func askCommand(w world) *cli.Command {
+	return &cli.Command{
+		Name:  "ask",
+		Usage: "record a question about a work item and send it to whoever can answer",
+		Description: example(
+			`the-loop ask --work-item github:octo/app#7 --question "Ship it?"`,
+			`the-loop ask --work-item local:release#3 --question-file question.txt`,
+		),
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "work-item", Usage: "what it is about: github:owner/repo#7 or local:name#1 (`REF`)"},
+			&cli.StringFlag{Name: "question", Usage: "the question, `TEXT`"},
+			&cli.StringFlag{Name: "question-file", Usage: "read the question from `FILE`, - for standard input"},
+			formatFlag(),
+		},
+		Action: func(c *cli.Context) error { return ask(c, w) },
+	}
+}
+
+func ask(c *cli.Context, w world) error {
+	asJSON, err := wantsJSON(c)
+	if err != nil {
+		return err
+	}
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	item := c.String("work-item")
+	if item == "" {
+		return usage("--work-item is needed").withHint("github:owner/repo#7 or local:name#1")
+	}
+	if _, err := channels.ParseWorkItem(item); err != nil {
+		return usage("--work-item: %w", err)
+	}
+	d, err := open(c, w)
+	if err != nil {
+		return err
+	}
+	question, err := textFromFlags(c, w, "question", "question-file", d.config.Limits.Text)
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(question) == "" {
+		return usage("the question is empty")
+	}
+	res := d.bus().Publish(c.Context, channels.Event{
+		Type: "session.awaiting_input", WorkItem: item, Text: question, Source: "cli", Detail: map[string]any{},
+	})
+	if res.Err != nil {
+		return &failure{code: exitUsage, err: res.Err}
+	}
+	if res.Recorded != bus.RecordedNo {
+		sub := eventlog.Subject{EntryID: res.ID, EventType: res.Event.Type, WorkItem: item}
+		_ = d.log.Asked(c.Context, sub, res.Accepted())
+	}
+	printNotes(w, d, res)
+	printUnanswerable(w, res)
+	switch {
+	case asJSON:
+		err = printPublishJSON(w, res)
+	case res.Record != "":
+		printf(w.stdout, "%s\n", term.Clean(res.Record))
+	default:
+		printf(w.stdout, "%s\n", res.ID)
+	}
+	if err != nil {
+		return failed(err)
+	}
+	if res.Recorded == bus.RecordedNo {
+		return failed(fmt.Errorf("the question could not be recorded: %w", res.RecordErr))
+	}
+	return nil
+}
+
+// printUnanswerable tells the asking session that nobody has seen the question
+// yet. It changes neither the outcome nor the exit code: the record decides.
+func printUnanswerable(w world, res bus.Result) {
+	if len(res.Posts) == 0 || res.Accepted() > 0 {
+		return
+	}
+	var why []string
+	for _, p := range res.Posts {
+		why = append(why, fmt.Sprintf("%s: %s", p.Channel, p.Code))
+	}
+	reasons := term.Clean(strings.Join(why, ", "))
+	if res.Queued {
+		printf(w.stderr, "note: no channel took this question (%s); it is queued for\n"+
+			"redelivery and `the-loop status` counts it until it lands\n", reasons)
+		return
+	}
+	printf(w.stderr, "note: no channel took this question (%s), and it could not be kept for\n"+
+		"redelivery: nobody will see it but in the record\n", reasons)
+}

@@ -1,0 +1,419 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"the-loop/channels"
+	"the-loop/internal/term"
+	"the-loop/outbox"
+	"the-loop/state"
+)
+
+func outboxCommand(w world) *cli.Command {
+	return &cli.Command{
+		Name:        "outbox",
+		Usage:       "look at what waits, and work on it",
+		Description: example("the-loop outbox list", "the-loop outbox retry --all && the-loop outbox drain"),
+		Subcommands: []*cli.Command{
+			{
+				Name:        "list",
+				Usage:       "what waits, what needs a person, and why",
+				Description: example("the-loop outbox list", "the-loop outbox list --evicted --format json"),
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "all", Usage: "show what the cap evicted too"},
+					&cli.BoolFlag{Name: "evicted", Usage: "show what the cap evicted, and nothing else"},
+					formatFlag(),
+				},
+				Action: withDeployment(w, outboxList),
+			},
+			{
+				Name: "show", Usage: "everything about one entry, its text included", ArgsUsage: "ID",
+				Description: example("the-loop outbox show 01KB3Z0000000000000000000A"),
+				Flags:       []cli.Flag{formatFlag()},
+				Action:      withDeployment(w, outboxShow),
+			},
+			{
+				Name: "retry", Usage: "make entries due now", ArgsUsage: "ID… | --all",
+				Description: example("the-loop outbox retry --all"),
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "all entries"}, formatFlag()},
+				Action:      withDeployment(w, outboxRetry),
+			},
+			{
+				Name: "drop", Usage: "remove entries for good; prints each event first", ArgsUsage: "ID…",
+				Description: example("the-loop outbox drop 01KB3Z0000000000000000000A"),
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"}},
+				Action:      withDeployment(w, outboxDrop),
+			},
+			{
+				Name: "drain", Usage: "deliver now what is due, in the foreground",
+				Description: example("the-loop outbox retry --all && the-loop outbox drain"),
+				Flags:       []cli.Flag{formatFlag()},
+				Action:      withDeployment(w, outboxDrain),
+			},
+		},
+	}
+}
+
+// withDeployment opens the deployment before a command that needs one.
+func withDeployment(w world, f func(c *cli.Context, w world, d *deployment) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		d, err := open(c, w)
+		if err != nil {
+			return err
+		}
+		return f(c, w, d)
+	}
+}
+
+// entryView is an entry as `outbox list --format json` shows it: without its
+// text.
+type entryView struct {
+	ID            string                      `json:"id"`
+	At            time.Time                   `json:"at"`
+	State         channels.State              `json:"state"`
+	NeedsPerson   bool                        `json:"needsPerson"`
+	Attempts      int                         `json:"attempts"`
+	NextAttemptAt *time.Time                  `json:"nextAttemptAt"`
+	LastError     string                      `json:"lastError"`
+	Channels      []string                    `json:"channels"`
+	Deliveries    map[string]*outbox.Delivery `json:"deliveries"`
+	EventType     string                      `json:"eventType"`
+	WorkItem      string                      `json:"workItem"`
+	EvictedAt     *time.Time                  `json:"evictedAt,omitempty"`
+	Event         *channels.Event             `json:"event,omitempty"` // show only
+}
+
+func (d *deployment) view(e *outbox.Entry) entryView {
+	ev, _ := e.Event() // it was decoded once already
+	v := entryView{
+		ID: e.ID, At: e.At, State: e.State(), NeedsPerson: e.NeedsPerson(time.Now(), d.dropsRepeats),
+		Attempts: e.Attempts, LastError: e.LastError, Channels: append([]string{}, e.Channels...),
+		Deliveries: e.Deliveries, EventType: ev.Type, WorkItem: ev.WorkItem,
+	}
+	if !v.NeedsPerson {
+		if at, ok := d.nextAttempt(e); ok {
+			v.NextAttemptAt = &at
+		}
+	}
+	return v
+}
+
+// nextAttempt is when the first of the entry's deliveries may go out, as far
+// as the message and the channel's standing are concerned.
+func (d *deployment) nextAttempt(e *outbox.Entry) (next time.Time, ok bool) {
+	for _, r := range d.routes {
+		at, due := e.DueAt(r.Channel.Name(), d.store.Backoff())
+		if !due {
+			continue
+		}
+		if st := d.store.Standing(r.Asker()); st != nil && st.Until.After(at) {
+			at = st.Until
+		}
+		if !ok || at.Before(next) {
+			next, ok = at, true
+		}
+	}
+	return next, ok
+}
+
+func outboxList(c *cli.Context, w world, d *deployment) error {
+	asJSON, err := wantsJSON(c)
+	if err != nil {
+		return err
+	}
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	views := []entryView{}
+	bad, damaged := 0, false
+	if !c.Bool("evicted") {
+		var entries []*outbox.Entry
+		if entries, bad, damaged, err = d.store.Entries(); err != nil {
+			return failed(err)
+		}
+		for _, e := range entries {
+			views = append(views, d.view(e))
+		}
+	}
+	if c.Bool("evicted") || c.Bool("all") {
+		gone, err := d.store.Evicted()
+		if err != nil {
+			return failed(err)
+		}
+		for _, g := range gone {
+			if e, err := g.Decode(); err == nil {
+				v := d.view(e)
+				v.EvictedAt, v.NextAttemptAt, v.NeedsPerson = &g.EvictedAt, nil, false
+				views = append(views, v)
+			}
+		}
+	}
+	if asJSON {
+		return printJSON(w.stdout, views)
+	}
+	printEntries(w, views)
+	if damaged {
+		printf(w.stderr, "note: channels/undelivered.json is damaged; the next publish or drain sets it aside\n")
+	}
+	if bad > 0 {
+		printf(w.stderr, "note: %d entries cannot be read; the next drain sets them aside\n", bad)
+	}
+	return nil
+}
+
+func printEntries(w world, views []entryView) {
+	group := func(title string, want func(entryView) bool) {
+		t := term.Table{Columns: []term.Column{
+			{Title: "id"}, {Title: "since"}, {Title: "type", Flex: true}, {Title: "next try"},
+			{Title: "why", Flex: true},
+		}}
+		n := 0
+		for _, v := range views {
+			if want(v) {
+				n++
+				t.Row(v.ID, term.Ago(time.Now(), v.At), v.EventType, nextTryText(v), whyText(v))
+			}
+		}
+		if n > 0 {
+			printf(w.stdout, "%s\n", title)
+			_ = t.Write(w.stdout)
+		}
+	}
+	group("waiting", func(v entryView) bool { return !v.NeedsPerson && v.EvictedAt == nil })
+	group("needs a person (outbox show ID, then retry or drop)", func(v entryView) bool { return v.NeedsPerson })
+	group("evicted by the cap", func(v entryView) bool { return v.EvictedAt != nil })
+	if len(views) == 0 {
+		printf(w.stdout, "nothing waits\n")
+	}
+}
+
+func nextTryText(v entryView) string {
+	switch {
+	case v.State == channels.StateSending:
+		return "now"
+	case v.NextAttemptAt == nil:
+		return "-"
+	case !v.NextAttemptAt.After(time.Now()):
+		return "next cycle"
+	}
+	return "in " + term.Span(time.Until(*v.NextAttemptAt))
+}
+
+// whyText is the last error of every channel that is still owed the event.
+func whyText(v entryView) string {
+	var out []string
+	for _, name := range v.Channels {
+		d := v.Deliveries[name]
+		why := string(d.State)
+		if d.Code != "" {
+			why += " " + d.Code
+		}
+		out = append(out, name+": "+why)
+	}
+	return strings.Join(out, ", ")
+}
+
+// find gives the entry with that id, or with the only id that begins so.
+func (d *deployment) find(id string) (*outbox.Entry, error) {
+	entries, _, _, err := d.store.Entries()
+	if err != nil {
+		return nil, failed(err)
+	}
+	var found []*outbox.Entry
+	for _, e := range entries {
+		if e.ID == id {
+			return e, nil
+		}
+		if strings.HasPrefix(e.ID, strings.ToUpper(id)) {
+			found = append(found, e)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return nil, failed(fmt.Errorf("%w: %s", outbox.ErrNoEntry, id)).withHint("the-loop outbox list")
+	}
+	return nil, usage("%s is the beginning of %d ids: type more of it", id, len(found))
+}
+
+func outboxShow(c *cli.Context, w world, d *deployment) error {
+	asJSON, err := wantsJSON(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() != 1 {
+		return usage("show wants one id").withHint("the-loop outbox list")
+	}
+	e, err := d.find(c.Args().First())
+	if err != nil {
+		return err
+	}
+	v := d.view(e)
+	ev, err := e.Event()
+	if err != nil {
+		return failed(err)
+	}
+	v.Event = &ev
+	if asJSON {
+		return printJSON(w.stdout, v)
+	}
+	printEntry(w, v)
+	return nil
+}
+
+func printEntry(w world, v entryView) {
+	row := func(name, value string) {
+		if value != "" {
+			printf(w.stdout, "%-10s %s\n", name, term.Clean(value))
+		}
+	}
+	row("id", v.ID)
+	row("since", fmt.Sprintf("%s (%s)", v.At.Format(time.RFC3339), term.Ago(time.Now(), v.At)))
+	row("type", v.EventType)
+	row("about", v.WorkItem)
+	row("link", v.Event.URL)
+	row("source", v.Event.Source)
+	for _, line := range channels.DetailLines(v.Event.Detail) {
+		row("detail", line)
+	}
+	for line := range strings.Lines(v.Event.Text) {
+		row("text", strings.TrimRight(line, "\r\n"))
+	}
+	names := make([]string, 0, len(v.Deliveries))
+	for name := range v.Deliveries {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		del := v.Deliveries[name]
+		line := fmt.Sprintf("%s: %s", name, del.State)
+		if del.Code != "" {
+			line += " (" + firstOf(del.Code) + ")"
+		}
+		if del.Detail != "" {
+			line += " " + del.Detail
+		}
+		line += fmt.Sprintf(", %d attempts", del.Attempts)
+		if !del.At.IsZero() {
+			line += ", " + term.Ago(time.Now(), del.At)
+		}
+		row("channel", line)
+		if del.Reason != "" {
+			row("", del.Reason.Words())
+		}
+	}
+	row("next try", nextTryText(v))
+	if v.NeedsPerson {
+		row("", "it will not move by itself: the-loop outbox retry ID, or drop ID")
+	}
+}
+
+func outboxRetry(c *cli.Context, w world, d *deployment) error {
+	asJSON, err := wantsJSON(c)
+	if err != nil {
+		return err
+	}
+	if c.Bool("all") == c.Args().Present() {
+		return usage("retry wants ids, or --all")
+	}
+	if err := d.recoverDead(c.Context, "outbox retry"); err != nil {
+		return failed(err)
+	}
+	var ids []string
+	for _, id := range c.Args().Slice() {
+		e, err := d.find(id)
+		if err != nil {
+			return err
+		}
+		ids = append(ids, e.ID)
+	}
+	done, err := d.store.Retry(c.Context, ids...)
+	if err != nil {
+		return failed(err)
+	}
+	var names []string
+	left := 0
+	for _, r := range done {
+		names = append(names, r.Due...)
+		if len(r.Due) == 0 {
+			left++
+		}
+	}
+	if len(names) > 0 {
+		if err := d.store.Release(c.Context, names...); err != nil {
+			return failed(err)
+		}
+	}
+	if asJSON {
+		if err := printJSON(w.stdout, append([]outbox.Retried{}, done...)); err != nil {
+			return failed(err)
+		}
+	} else {
+		printRetried(w, done)
+	}
+	if len(ids) > 0 && left > 0 {
+		return &failure{code: exitDidNotHappen}
+	}
+	return nil
+}
+
+func printRetried(w world, done []outbox.Retried) {
+	due := 0
+	for _, r := range done {
+		if len(r.Due) > 0 {
+			due++
+		}
+		for name, why := range r.Left {
+			printf(w.stderr, "note: %s is left as it is for %s: %s\n", r.ID, term.Clean(name), why)
+		}
+	}
+	printf(w.stdout, "%d of %d entries are due now\n", due, len(done))
+}
+
+func outboxDrop(c *cli.Context, w world, d *deployment) error {
+	if !c.Args().Present() {
+		return usage("drop wants at least one id").withHint("the-loop outbox list")
+	}
+	if err := d.recoverDead(c.Context, "outbox drop"); err != nil {
+		return failed(err)
+	}
+	answers := bufio.NewReader(w.stdin)
+	for _, id := range c.Args().Slice() {
+		e, err := d.find(id)
+		if err != nil {
+			return err
+		}
+		ev, err := e.Event()
+		if err != nil {
+			return failed(err)
+		}
+		raw, err := ev.Encode()
+		if err != nil {
+			return failed(err)
+		}
+		printf(w.stdout, "%s\n", raw)
+		if !c.Bool("yes") {
+			printf(w.stderr, "drop %s for good? [y/N] ", e.ID)
+			if line, _ := answers.ReadString('\n'); strings.ToLower(strings.TrimSpace(line)) != "y" {
+				printf(w.stderr, "left as it is\n")
+				return &failure{code: exitDidNotHappen}
+			}
+		}
+		if _, err := d.store.Drop(c.Context, e.ID); errors.Is(err, outbox.ErrInHand) {
+			who, _ := d.root.Role(state.DrainRole).Holder()
+			return failed(err).withHint("%s drains this root; try again in a moment", firstOf(who, "a drainer"))
+		} else if err != nil {
+			return failed(err)
+		}
+		printf(w.stderr, "dropped %s\n", e.ID)
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"the-loop/bus"
+	"the-loop/channels"
+	"the-loop/internal/term"
+)
+
+func publishCommand(w world) *cli.Command {
+	return &cli.Command{
+		Name:  "publish",
+		Usage: "send one event to every channel that subscribes to it",
+		Description: example(
+			`the-loop publish --type job.failed --work-item local:backup#1 --text "no space left on nas"`,
+			`make 2>&1 | the-loop publish --type job.failed --text-file -`,
+		),
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "type", Usage: "event `TYPE`, such as job.failed (the-loop channels list)"},
+			&cli.StringFlag{Name: "work-item", Usage: "what it is about: github:owner/repo#7 or local:name#1 (`REF`)"},
+			&cli.StringFlag{Name: "text", Usage: "the message, `TEXT`"},
+			&cli.StringFlag{Name: "text-file", Usage: "read the message from `FILE`, - for standard input"},
+			&cli.StringFlag{Name: "url", Usage: "`URL` that the message links to"},
+			&cli.StringSliceFlag{Name: "detail", Usage: "one more `KEY=VALUE`; may be repeated"},
+			&cli.StringFlag{Name: "source", Value: "cli", Usage: "where it comes from; a channel of that `NAME` is left out"},
+			&cli.StringFlag{Name: "event-file", Usage: "read the whole event as JSON from `FILE`, - for standard input"},
+			&cli.BoolFlag{Name: "require-delivery", Usage: "exit 75 when it was queued and not delivered"},
+			formatFlag(),
+		},
+		Action: func(c *cli.Context) error { return publish(c, w) },
+	}
+}
+
+func publish(c *cli.Context, w world) error {
+	asJSON, err := wantsJSON(c)
+	if err != nil {
+		return err
+	}
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	d, err := open(c, w)
+	if err != nil {
+		return err
+	}
+	ev, err := eventFromFlags(c, w, d.config.Limits.Text)
+	if err != nil {
+		return err
+	}
+	res := d.bus().Publish(c.Context, ev)
+	if res.Err != nil {
+		return &failure{code: exitUsage, err: res.Err}
+	}
+	printNotes(w, d, res)
+	switch {
+	case asJSON:
+		err = printPublishJSON(w, res)
+	default:
+		printPublished(w, res)
+	}
+	if err != nil {
+		return failed(err)
+	}
+	return published(c, w, res, asJSON)
+}
+
+// published turns a result into the command's end.
+func published(c *cli.Context, w world, res bus.Result, asJSON bool) error {
+	switch {
+	case res.Lost():
+		if raw, err := res.Event.Encode(); err == nil && !asJSON {
+			printf(w.stdout, "%s\n", raw)
+		}
+		return failed(errors.New("the event was neither delivered nor stored; it is printed above")).
+			withHint("keep it in a file and give it back with: the-loop publish --event-file FILE")
+	case res.Recorded == bus.RecordedNo && res.Accepted() == 0 && !res.Queued:
+		return failed(res.RecordErr)
+	case c.Bool("require-delivery") && res.Accepted() == 0:
+		return &failure{code: exitQueued}
+	}
+	return nil
+}
+
+func printPublishJSON(w world, res bus.Result) error {
+	out := struct {
+		bus.Result
+		Event *json.RawMessage `json:"event,omitempty"`
+	}{Result: res}
+	if res.Lost() {
+		raw, err := res.Event.Encode()
+		if err != nil {
+			return err
+		}
+		out.Event = (*json.RawMessage)(&raw)
+	}
+	return printJSON(w.stdout, out)
+}
+
+func printPublished(w world, res bus.Result) {
+	if len(res.Posts) == 0 {
+		printf(w.stdout, "%s  no channel subscribes to it\n", res.ID)
+		return
+	}
+	printf(w.stdout, "%s  %s\n", res.ID, outcomeWord(res))
+	for _, p := range res.Posts {
+		line := term.Clean(p.Channel) + ": " + string(p.State)
+		switch {
+		case p.State == channels.StateAccepted && p.Error != "":
+			line += ", and the rest is queued " + term.Clean(p.Error)
+		case p.State == channels.StateAccepted && p.Link != "":
+			line += " " + term.Clean(p.Link)
+		case p.State == channels.StatePending:
+			line += ", " + term.Clean(p.Error)
+		case p.Error != "":
+			line += ", " + term.Clean(p.Error) + ": " + p.Reason.Words()
+		}
+		printf(w.stdout, "  %s\n", line)
+	}
+}
+
+// outcomeWord sums a result up.
+func outcomeWord(res bus.Result) string {
+	switch accepted := res.Accepted(); {
+	case res.Lost():
+		return "neither delivered nor stored"
+	case accepted == len(res.Posts) && !res.Queued:
+		return "delivered"
+	case accepted > 0 && res.Queued:
+		return "partly delivered; the rest is queued"
+	case accepted > 0:
+		return "partly delivered"
+	}
+	return "queued; `the-loop status` counts it until it lands"
+}
+
+// printNotes says on stderr what the person should know and the result does
+// not show.
+func printNotes(w world, d *deployment, res bus.Result) {
+	for _, n := range res.Notes {
+		printf(w.stderr, "note: %s\n", term.Clean(n))
+	}
+	if res.RecordErr != nil {
+		printf(w.stderr, "note: it could not be recorded: %s\n", term.Clean(res.RecordErr.Error()))
+	}
+	if len(res.Posts) == 0 {
+		printf(w.stderr, "note: no channel subscribes to %s, so it was sent to nobody\n", res.Event.Type)
+	}
+	if d.config.Path == "" {
+		printf(w.stderr, "note: there is no config, so the event went to %s only; `the-loop init` writes one\n",
+			term.Clean(d.config.Channels[0].Path))
+	}
+}
+
+func eventFromFlags(c *cli.Context, w world, limit int) (channels.Event, error) {
+	if c.IsSet("event-file") {
+		for _, name := range []string{"type", "work-item", "text", "text-file", "url", "detail"} {
+			if c.IsSet(name) {
+				return channels.Event{}, usage("--event-file holds the whole event: leave --%s out", name)
+			}
+		}
+		// The message is a part of the event: twice its limit and the rest.
+		b, err := readInput(w, "--event-file", c.String("event-file"), 2*limit+64<<10)
+		if err != nil {
+			return channels.Event{}, err
+		}
+		ev, err := channels.DecodeEvent(b)
+		if err != nil {
+			return ev, usage("--event-file: %w", err)
+		}
+		return ev, nil
+	}
+	ev := channels.Event{
+		Type: c.String("type"), WorkItem: c.String("work-item"), URL: c.String("url"), Source: c.String("source"),
+		Detail: map[string]any{},
+	}
+	if ev.Type == "" {
+		return ev, usage("--type is needed").withHint("the-loop channels list shows the types there are")
+	}
+	for _, kv := range c.StringSlice("detail") {
+		key, value, ok := strings.Cut(kv, "=")
+		if !ok || key == "" {
+			return ev, usage("--detail %q: want KEY=VALUE", kv)
+		}
+		ev.Detail[key] = value
+	}
+	var err error
+	ev.Text, err = textFromFlags(c, w, "text", "text-file", limit)
+	return ev, err
+}
+
+// textFromFlags reads the text that must be given in one of two ways.
+func textFromFlags(c *cli.Context, w world, inline, fromFile string, limit int) (string, error) {
+	switch {
+	case c.IsSet(inline) && c.IsSet(fromFile):
+		return "", usage("give --%s or --%s, not both", inline, fromFile)
+	case c.IsSet(inline):
+		return c.String(inline), nil
+	case c.IsSet(fromFile):
+		b, err := readInput(w, "--"+fromFile, c.String(fromFile), limit)
+		return strings.TrimRight(string(b), "\n"), err
+	}
+	return "", usage("--%s or --%s is needed", inline, fromFile)
+}
+
+// readInput reads a file, or standard input for "-", and no more than limit.
+func readInput(w world, flag, name string, limit int) ([]byte, error) {
+	in := w.stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, usage("%s: %w", flag, err)
+		}
+		defer f.Close()
+		in = f
+	}
+	b, err := io.ReadAll(io.LimitReader(in, int64(limit)+1))
+	if err != nil {
+		return nil, usage("%s: %w", flag, err)
+	}
+	if len(b) > limit {
+		return nil, usage("%s: longer than %d bytes", flag, limit)
+	}
+	return b, nil
+}
+
+func noArguments(c *cli.Context) error {
+	if c.Args().Present() {
+		return usage("%s takes no arguments, and got %q", c.Command.Name, c.Args().First()).
+			withHint("%s --help", c.Command.HelpName)
+	}
+	return nil
+}

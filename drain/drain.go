@@ -1,0 +1,204 @@
+// Package drain delivers what waits in the outbox. A cycle claims what is due,
+// sends it, and settles; a Drainer runs cycles until it is stopped.
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"the-loop/bus"
+	"the-loop/channels"
+	"the-loop/internal/eventlog"
+	"the-loop/outbox"
+	"the-loop/state"
+)
+
+// Grace is how long the send in flight may go on after the drain is told to
+// stop; after that it is settled as uncertain.
+const Grace = 4 * time.Second
+
+// Options say what is drained, and how. Store, Role and Routes are needed.
+type Options struct {
+	Store *outbox.Store
+	// Role is the drainer's lock: whoever holds it drains the root.
+	Role state.Role
+	// Who is written into the lock for others to read.
+	Who string
+	// Routes gives the channels. It is called for every cycle, so that a new
+	// config is taken up.
+	Routes func() []bus.Route
+	// Interval is the time between two cycles, and how long a cycle starts
+	// sends. Defaults to a minute.
+	Interval time.Duration
+	// Budget bounds what one cycle sends to a channel that has not accepted
+	// anything in it yet. Defaults to 20.
+	Budget int
+	// Log gets the facts. May be nil.
+	Log *eventlog.Log
+	// Outcome, when set, is told of every send. It must not block.
+	Outcome func(c outbox.Claimed, o channels.Outcome)
+	// Trouble, when set, is told of every cycle's error, nil included.
+	Trouble func(error)
+}
+
+// Report is what a cycle did.
+type Report struct {
+	Accepted, Refused, Uncertain int
+	// Drainer says who else drains this root right now: nothing was done.
+	Drainer string
+	// Held tells, by channel, until when it is not asked.
+	Held map[string]time.Time
+}
+
+// Sent is how many sends the cycle made.
+func (r Report) Sent() int { return r.Accepted + r.Refused + r.Uncertain }
+
+// Drainer runs cycles. Make one with New.
+type Drainer struct {
+	opts Options
+	wake chan struct{}
+
+	mu      sync.Mutex
+	cancel  context.CancelFunc
+	done    chan struct{}
+	unsaved []unsaved            // outcomes that no disk has taken yet
+	next    map[string]time.Time // by channel: when the pace allows the next send
+}
+
+type unsaved struct {
+	claim   outbox.Claimed
+	outcome channels.Outcome
+}
+
+// New gives a Drainer that is not running.
+func New(o Options) *Drainer {
+	if o.Interval <= 0 {
+		o.Interval = time.Minute
+	}
+	if o.Budget <= 0 {
+		o.Budget = 20
+	}
+	return &Drainer{opts: o, wake: make(chan struct{}, 1), next: map[string]time.Time{}}
+}
+
+// Cycle runs one cycle: every channel that has something due is drained by its
+// own lane, side by side, oldest first, until nothing is due, the channel fails
+// or the interval is over. A lane stands for one channel and never holds up
+// another. When ctx ends nothing more is started, and what is in the air gets
+// Grace. Nothing is sent that could not be written down first.
+func (d *Drainer) Cycle(ctx context.Context) (Report, error) {
+	entries, bad, damaged, err := d.opts.Store.Entries()
+	if err != nil || len(entries) == 0 && bad == 0 && !damaged && !d.hasUnsaved() {
+		return Report{}, err
+	}
+	release, held, err := d.opts.Role.Take(d.opts.Who)
+	if err != nil {
+		return Report{}, fmt.Errorf("take the drainer's role: %w", err)
+	}
+	if !held {
+		who, err := d.opts.Role.Holder()
+		return Report{Drainer: who}, err
+	}
+	defer release()
+	if err := d.save(ctx); err != nil {
+		return Report{}, err
+	}
+	routes := d.opts.Routes()
+	lanes := make([]outbox.Lane, len(routes))
+	for i, r := range routes {
+		lanes[i] = r.Lane()
+	}
+	if err := d.opts.Store.Sweep(ctx, lanes); err != nil {
+		return Report{}, fmt.Errorf("prepare the outbox: %w", err)
+	}
+	if entries, _, _, err = d.opts.Store.Entries(); err != nil {
+		return Report{}, err
+	}
+	return d.runLanes(ctx, routes, entries)
+}
+
+func (d *Drainer) runLanes(ctx context.Context, routes []bus.Route, entries []*outbox.Entry) (Report, error) {
+	total := Report{Held: map[string]time.Time{}}
+	var mu sync.Mutex
+	var errs []error
+	var wg sync.WaitGroup
+	until := time.Now().Add(d.opts.Interval)
+	for _, r := range routes {
+		if d.opts.Store.Due(entries, r.Channel.Name()) == 0 {
+			continue
+		}
+		wg.Go(func() {
+			l := lane{drainer: d, route: r, asker: r.Asker(), until: until}
+			err := survive(func() error { return l.run(ctx) })
+			mu.Lock()
+			defer mu.Unlock()
+			total.Accepted += l.accepted
+			total.Refused += l.refused
+			total.Uncertain += l.uncertain
+			if !l.heldUntil.IsZero() {
+				total.Held[r.Channel.Name()] = l.heldUntil
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("lane %s: %w", r.Channel.Name(), err))
+			}
+		})
+	}
+	wg.Wait()
+	return total, errors.Join(errs...)
+}
+
+func (d *Drainer) hasUnsaved() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.unsaved) > 0
+}
+
+// save settles what an earlier cycle learned and could not write.
+func (d *Drainer) save(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.unsaved) > 0 {
+		if _, err := d.opts.Store.Settle(ctx, d.unsaved[0].claim, d.unsaved[0].outcome); err != nil {
+			return err
+		}
+		d.unsaved = d.unsaved[1:]
+	}
+	return nil
+}
+
+func (d *Drainer) keepUnsaved(c outbox.Claimed, o channels.Outcome) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unsaved = append(d.unsaved, unsaved{c, o})
+}
+
+// pace waits until the channel's rate allows one more send.
+func (d *Drainer) pace(ctx context.Context, r bus.Route) {
+	if r.Rate <= 0 {
+		return
+	}
+	d.mu.Lock()
+	at := d.next[r.Channel.Name()]
+	now := time.Now()
+	if at.Before(now) {
+		at = now
+	}
+	d.next[r.Channel.Name()] = at.Add(time.Duration(float64(time.Second) / r.Rate))
+	d.mu.Unlock()
+	sleep(ctx, at.Sub(now))
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

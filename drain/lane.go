@@ -1,0 +1,145 @@
+package drain
+
+import (
+	"context"
+	"time"
+
+	"the-loop/bus"
+	"the-loop/channels"
+	"the-loop/internal/eventlog"
+	"the-loop/outbox"
+)
+
+// lane drains one channel, one message at a time.
+type lane struct {
+	drainer *Drainer
+	route   bus.Route
+	asker   outbox.Asker
+	until   time.Time // no send is started after it
+
+	accepted, refused, uncertain int
+	heldUntil                    time.Time
+}
+
+func (l *lane) run(ctx context.Context) error {
+	store := l.drainer.opts.Store
+	for l.goesOn(ctx) {
+		ok, standing, err := store.MayAsk(ctx, l.asker)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			l.heldUntil = standing.Until
+			return nil
+		}
+		n, last := l.drainer.opts.Budget, ""
+		if standing != nil { // a probe
+			n, last = 1, standing.LastEntry
+		}
+		claims, err := store.Claim(ctx, l.route.Channel.Name(), n, last)
+		if err != nil || len(claims) == 0 {
+			return err
+		}
+		left, err := l.sendAll(ctx, claims)
+		if err != nil || len(left) > 0 {
+			// Whatever stopped us, claims that cannot be given back are cleared
+			// by the next cycle.
+			_ = store.Unclaim(context.WithoutCancel(ctx), left)
+			return err
+		}
+	}
+	return nil
+}
+
+// goesOn reports whether one more send may be started.
+func (l *lane) goesOn(ctx context.Context) bool {
+	sent := l.accepted + l.refused + l.uncertain
+	healthy := l.accepted > 0
+	return ctx.Err() == nil && time.Now().Before(l.until) && (healthy || sent < l.drainer.opts.Budget)
+}
+
+// sendAll sends claims in order. It stops, and gives back what is left, when
+// the channel shows that it would say the same to all of them.
+func (l *lane) sendAll(ctx context.Context, claims []outbox.Claimed) (left []outbox.Claimed, err error) {
+	for i, c := range claims {
+		l.drainer.pace(ctx, l.route)
+		if !l.goesOn(ctx) {
+			return claims[i:], nil
+		}
+		o, sent, err := l.send(ctx, c)
+		if err != nil {
+			return claims[i:], err
+		}
+		if sent && o.State != channels.StateAccepted && (o.Reason.Standing() || o.Reason == channels.ReasonRate) {
+			return nil, l.drainer.opts.Store.Unclaim(context.WithoutCancel(ctx), claims[i+1:])
+		}
+	}
+	return nil, nil
+}
+
+// send makes one attempt: written down, sent, settled, in this order.
+func (l *lane) send(ctx context.Context, c outbox.Claimed) (o channels.Outcome, sent bool, err error) {
+	store := l.drainer.opts.Store
+	d, ok, err := store.Start(ctx, c)
+	if err != nil || !ok {
+		return o, false, err
+	}
+	inFlight, cancel := withGrace(ctx)
+	defer cancel()
+	d.OnPart = func(ref string) error { return store.RecordPart(inFlight, c, ref) }
+	o = bus.Attempt(inFlight, l.route, d)
+
+	done := context.WithoutCancel(ctx)
+	settled, err := store.Settle(done, c, o)
+	if err != nil {
+		l.drainer.keepUnsaved(c, o)
+	}
+	if inFlight.Err() == nil { // when we gave up ourselves, it says nothing about the channel
+		_ = store.Observe(done, l.asker, c.Event.ID, o)
+	}
+	l.count(o)
+	l.report(done, c, o, settled)
+	return o, true, err
+}
+
+func (l *lane) count(o channels.Outcome) {
+	switch o.State {
+	case channels.StateAccepted:
+		l.accepted++
+	case channels.StateRefused:
+		l.refused++
+	default:
+		l.uncertain++
+	}
+}
+
+func (l *lane) report(ctx context.Context, c outbox.Claimed, o channels.Outcome, s outbox.Settled) {
+	opts := l.drainer.opts
+	sub := eventlog.Subject{EntryID: c.Event.ID, EventType: c.Event.Type, WorkItem: c.Event.WorkItem}
+	switch o.State {
+	case channels.StateAccepted:
+		_ = opts.Log.DeliveredLate(ctx, sub, c.Channel, s.Attempts, s.Waited)
+		if len(s.Missed) > 0 {
+			_ = opts.Log.PartlyDelivered(ctx, sub, s.Missed, s.Error)
+		}
+	case channels.StateUncertain:
+		_ = opts.Log.Uncertain(ctx, sub, c.Channel, o.Code)
+	default:
+		if s.Dead {
+			_ = opts.Log.Dead(ctx, sub, c.Channel, string(o.Reason), o.Code, s.Attempts)
+		}
+	}
+	if opts.Outcome != nil {
+		opts.Outcome(c, o)
+	}
+}
+
+// withGrace gives a context that outlives ctx by Grace.
+func withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
+	inFlight, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		sleep(inFlight, Grace)
+		cancel()
+	})
+	return inFlight, func() { stop(); cancel() }
+}

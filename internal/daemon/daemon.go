@@ -1,0 +1,241 @@
+// Package daemon runs a service of a root in the foreground: it holds the run
+// lock, drains, says how it is in a heartbeat, takes up a new config, and
+// stops without losing what it learned. The services differ in what else they
+// run beside the drainer.
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"the-loop/drain"
+	"the-loop/internal/eventlog"
+	"the-loop/state"
+	"the-loop/status"
+)
+
+// HeartbeatEvery is how often a daemon that has nothing new to say repeats
+// that it is there.
+const HeartbeatEvery = time.Minute
+
+// ErrRunning is returned when the service already runs on this root.
+var ErrRunning = errors.New("is already running on this root")
+
+// Setup is what a config asks of a daemon.
+type Setup struct {
+	// Drain is how it drains; nil where no channel is configured. Trouble is
+	// set by the daemon.
+	Drain *drain.Options
+	// Listen is the address of the HTTP listener, "" for none.
+	Listen string
+	// ConfigHash changes when the config does.
+	ConfigHash string
+	// Missing names the variables and files that are not there, right now.
+	Missing func() []string
+}
+
+// Options say which service is run.
+type Options struct {
+	Service string
+	Version string
+	Root    *state.Root
+	Logger  *slog.Logger
+	Log     *eventlog.Log
+	// Handler serves the listener, where there is one.
+	Handler http.Handler
+	// Setup reads the config, at the start and at every Reload.
+	Setup func() (Setup, error)
+	// Reload asks for the config to be read anew.
+	Reload <-chan os.Signal
+}
+
+// Run runs the service until ctx ends. It fails when the config cannot be
+// read, the service already runs (ErrRunning), the run lock cannot be taken,
+// or the listener cannot be opened.
+func Run(ctx context.Context, o Options) error {
+	setup, err := o.Setup()
+	if err != nil {
+		return err
+	}
+	release, err := takeRole(ctx, o.Root.Role(state.RunRole(o.Service)), o.Service)
+	if err != nil {
+		return err
+	}
+	defer release()
+	d := &service{opts: o, beat: status.Heartbeat{
+		Version: o.Version, PID: os.Getpid(), StartedAt: time.Now().UTC().Truncate(time.Second),
+	}}
+	if err := d.apply(ctx, setup); err != nil {
+		return err
+	}
+	defer d.stop()
+	_ = o.Log.Service(ctx, o.Service, "started")
+	d.loop(ctx)
+	_ = o.Log.Service(context.WithoutCancel(ctx), o.Service, "stopped")
+	return nil
+}
+
+// takeRole takes the run lock. `status` holds it for an instant when it looks
+// whether we live, so one refusal is not believed.
+func takeRole(ctx context.Context, role state.Role, service string) (release func(), err error) {
+	who := fmt.Sprintf("%s, process %d", service, os.Getpid())
+	for range 20 {
+		release, held, err := role.Take(who)
+		if err != nil {
+			return nil, fmt.Errorf("take the run lock: %w", err)
+		}
+		if held {
+			return release, nil
+		}
+		select {
+		case <-time.After(25 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	holder, _ := role.Holder()
+	return nil, fmt.Errorf("the %s %w (%s)", service, ErrRunning, holder)
+}
+
+// service is a running daemon.
+type service struct {
+	opts    Options
+	setup   Setup
+	drainer *drain.Drainer
+	server  *http.Server
+	trouble trouble
+
+	mu   sync.Mutex
+	beat status.Heartbeat
+}
+
+func (s *service) loop(ctx context.Context) {
+	ticker := time.NewTicker(HeartbeatEvery)
+	defer ticker.Stop()
+	for {
+		s.writeHeartbeat(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-s.opts.Reload:
+			s.reload(ctx)
+		}
+	}
+}
+
+// reload takes up a new config. One that is broken is refused, and the old one
+// stays.
+func (s *service) reload(ctx context.Context) {
+	setup, err := s.opts.Setup()
+	if err == nil {
+		err = s.apply(ctx, setup)
+	}
+	if err != nil {
+		s.opts.Logger.ErrorContext(ctx, "new config refused, the old one stays", "error", err)
+		_ = s.opts.Log.ConfigRefused(ctx, s.opts.Service)
+		return
+	}
+	_ = s.opts.Log.Service(ctx, s.opts.Service, "reloaded")
+}
+
+// apply makes the setup the running one. What can fail comes first.
+func (s *service) apply(ctx context.Context, setup Setup) error {
+	if setup.Listen != s.setup.Listen {
+		if err := s.listen(ctx, setup.Listen); err != nil {
+			return err
+		}
+	}
+	if s.drainer != nil {
+		s.drainer.Stop()
+		s.drainer = nil
+	}
+	s.setup = setup
+	s.mu.Lock()
+	s.beat.ConfigHash = setup.ConfigHash
+	s.mu.Unlock()
+	if setup.Drain != nil {
+		opts := *setup.Drain
+		opts.Trouble = s.cycled
+		s.drainer = drain.New(opts)
+		s.drainer.Start(ctx)
+	}
+	return nil
+}
+
+// listen opens the new listener before it closes the old one.
+func (s *service) listen(ctx context.Context, address string) error {
+	var server *http.Server
+	if address != "" {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			return fmt.Errorf("listen on %s: %w", address, err)
+		}
+		server = &http.Server{
+			Handler: s.opts.Handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
+			WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+			ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
+		}
+		go func() { _ = server.Serve(l) }()
+		s.opts.Logger.InfoContext(ctx, "listening", "address", l.Addr().String())
+	}
+	s.closeServer()
+	s.server = server
+	return nil
+}
+
+func (s *service) closeServer() {
+	if s.server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if s.server.Shutdown(ctx) != nil {
+		_ = s.server.Close()
+	}
+}
+
+func (s *service) stop() {
+	if s.drainer != nil {
+		s.drainer.Stop()
+	}
+	s.closeServer()
+}
+
+// cycled is told how each cycle of the drainer ended.
+func (s *service) cycled(err error) {
+	s.trouble.report(s.opts.Logger, "drain cycle failed", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beat.LastCycleAt, s.beat.LastError = time.Now().UTC().Truncate(time.Second), ""
+	if err != nil {
+		s.beat.LastError = firstLine(err)
+	}
+}
+
+func (s *service) writeHeartbeat(ctx context.Context) {
+	s.mu.Lock()
+	beat := s.beat
+	s.mu.Unlock()
+	beat.Missing = []string{}
+	if s.setup.Missing != nil {
+		beat.Missing = append(beat.Missing, s.setup.Missing()...)
+	}
+	b, err := json.MarshalIndent(beat, "", "  ")
+	if err == nil {
+		err = s.opts.Root.Document(state.Heartbeat(s.opts.Service)).Update(ctx, func(tx *state.Tx) error {
+			return tx.Write(append(b, '\n'))
+		})
+	}
+	if err != nil && ctx.Err() == nil {
+		s.opts.Logger.WarnContext(ctx, "heartbeat cannot be written", "error", err)
+	}
+}

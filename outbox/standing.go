@@ -1,0 +1,315 @@
+package outbox
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"the-loop/channels"
+	"the-loop/state"
+)
+
+// MaxProbe is the longest a failing channel is left alone between two probes.
+const MaxProbe = 5 * time.Minute
+
+// MaxCooling is the longest that a provider's word to wait is believed.
+const MaxCooling = time.Hour
+
+// Asker names a channel as it is configured right now. Its standing belongs to
+// both: what a channel refused under another credential says nothing.
+type Asker struct {
+	Channel    string
+	Credential string // see channels.Credentialed; only a keyed hash is written
+	Timeout    time.Duration
+	// Publishing: it is a publish that asks. After an attempt that nobody
+	// answered only a drain asks again, so that a black hole costs one
+	// uncertain row a probe, and not one an event.
+	Publishing bool
+}
+
+// Standing is why a channel is not simply asked.
+type Standing struct {
+	Verdict string          `json:"verdict"` // failing or cooling
+	Reason  channels.Reason `json:"reason"`
+	Code    string          `json:"code,omitempty"`
+	Detail  string          `json:"detail,omitempty"`
+	Since   time.Time       `json:"since"`
+	// Until is when it may be asked again: the end of the cooling, or the
+	// next probe.
+	Until time.Time `json:"until"`
+	// Probes counts the attempts since it began to fail.
+	Probes int `json:"probes"`
+	// LastEntry is the entry that the last probe carried.
+	LastEntry string `json:"lastEntry,omitempty"`
+
+	extra state.Extra
+}
+
+// The verdicts.
+const (
+	Failing = "failing" // refused for its own reasons, or gave no answer
+	Cooling = "cooling" // told us to wait
+)
+
+// health is delivery/health.json: channel, then credential hash, to standing.
+type health struct {
+	Version  int                            `json:"version"`
+	Key      string                         `json:"key"`
+	Channels map[string]map[string]Standing `json:"channels"`
+
+	extra state.Extra
+}
+
+func parseHealth(b []byte) (*health, error) {
+	h := &health{Version: 1, Channels: map[string]map[string]Standing{}}
+	b = bytes.TrimSpace(state.TrimBOM(b))
+	if len(b) == 0 {
+		return h, nil
+	}
+	var raw struct {
+		Version  int                                   `json:"version"`
+		Key      string                                `json:"key"`
+		Channels map[string]map[string]json.RawMessage `json:"channels"`
+	}
+	var err error
+	if h.extra, err = state.UnmarshalKeeping(b, &raw); err != nil {
+		return nil, err
+	}
+	if raw.Version > 1 {
+		return nil, errNewerHealth
+	}
+	h.Key = raw.Key
+	for name, byCredential := range raw.Channels {
+		h.Channels[name] = map[string]Standing{}
+		for credential, b := range byCredential {
+			var st Standing
+			if st.extra, err = state.UnmarshalKeeping(b, &st); err != nil {
+				return nil, err
+			}
+			h.Channels[name][credential] = st
+		}
+	}
+	return h, nil
+}
+
+var errNewerHealth = errors.New("health.json was written by a newer version: upgrade the-loop")
+
+func (h *health) encode() ([]byte, error) {
+	raw := struct {
+		Version  int                                   `json:"version"`
+		Key      string                                `json:"key"`
+		Channels map[string]map[string]json.RawMessage `json:"channels"`
+	}{1, h.Key, map[string]map[string]json.RawMessage{}}
+	for name, byCredential := range h.Channels {
+		raw.Channels[name] = map[string]json.RawMessage{}
+		for credential, st := range byCredential {
+			b, err := state.MarshalKeeping(st, st.extra)
+			if err != nil {
+				return nil, err
+			}
+			raw.Channels[name][credential] = b
+		}
+	}
+	b, err := state.MarshalKeeping(raw, h.extra)
+	return append(b, '\n'), err
+}
+
+// hash gives the key under which a credential's standing is kept. Without the
+// file's random key nobody can try tokens against it.
+func (h *health) hash(credential string) string {
+	m := hmac.New(sha256.New, []byte(h.Key))
+	m.Write([]byte(credential))
+	return hex.EncodeToString(m.Sum(nil))[:16]
+}
+
+func (s *Store) readHealth() (*health, error) {
+	b, err := s.health.Read()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return parseHealth(b)
+}
+
+// changeHealth runs one change under the file's lock, and writes when it says so.
+func (s *Store) changeHealth(ctx context.Context, change func(h *health) (dirty bool)) error {
+	return s.health.Update(ctx, func(tx *state.Tx) error {
+		b, err := tx.Read()
+		if err != nil {
+			return err
+		}
+		h, err := parseHealth(b)
+		if errors.Is(err, errNewerHealth) {
+			return err
+		}
+		if err != nil { // nothing in it that the next verdicts do not tell anew
+			aside, err := tx.SetAside()
+			if err != nil {
+				return err
+			}
+			_ = s.opts.Log.SetAside(ctx, filepath.Base(aside))
+			h, _ = parseHealth(nil)
+		}
+		if h.Key == "" {
+			h.Key = rand.Text()
+		}
+		if !change(h) {
+			return nil
+		}
+		if b, err = h.encode(); err != nil {
+			return err
+		}
+		return tx.Write(b)
+	})
+}
+
+// Standing reads a channel's standing, without a lock. nil means that nothing
+// speaks against asking it; so does a file that cannot be read.
+func (s *Store) Standing(a Asker) *Standing {
+	h, err := s.readHealth()
+	if err != nil {
+		return nil
+	}
+	if st, ok := h.Channels[a.Channel][h.hash(a.Credential)]; ok {
+		return &st
+	}
+	return nil
+}
+
+// MayAsk decides whether a channel is asked now. One in good standing always
+// is. Any other is asked once its time has come, by one process at a time: the
+// slot is taken, durably, by moving its time on. st is the standing, if there
+// is one. An error means that the slot could not be taken.
+func (s *Store) MayAsk(ctx context.Context, a Asker) (ok bool, st *Standing, err error) {
+	if st = s.Standing(a); st == nil {
+		return true, nil, nil
+	}
+	if time.Now().Before(st.Until) || a.Publishing && st.Reason == channels.ReasonUnknown {
+		return false, st, nil
+	}
+	err = s.changeHealth(ctx, func(h *health) bool {
+		key := h.hash(a.Credential)
+		now, found := h.Channels[a.Channel][key]
+		if !found {
+			ok, st = true, nil
+			return false
+		}
+		st = &now
+		if ok = !time.Now().Before(now.Until); !ok {
+			return false
+		}
+		now.Probes++
+		now.Until = time.Now().Add(max(s.probeDelay(now.Probes), a.Timeout)).UTC()
+		h.Channels[a.Channel][key] = now
+		return true
+	})
+	if err != nil {
+		return false, st, fmt.Errorf("take the probe of %s: %w", a.Channel, err)
+	}
+	return ok, st, nil
+}
+
+// probeDelay doubles from Options.Probe to MaxProbe.
+func (s *Store) probeDelay(probes int) time.Duration {
+	d := s.opts.Probe
+	for range min(probes, 32) {
+		d = min(2*d, MaxProbe)
+	}
+	return min(d, MaxProbe)
+}
+
+// Observe keeps a channel's standing up with what an attempt showed. It writes
+// only when the standing changed, and logs a change once.
+func (s *Store) Observe(ctx context.Context, a Asker, entryID string, o channels.Outcome) error {
+	good := o.State == channels.StateAccepted ||
+		o.State == channels.StateRefused && !o.Reason.Standing() && o.Reason != channels.ReasonRate
+	if good && s.Standing(a) == nil {
+		return nil
+	}
+	return s.changeHealth(ctx, func(h *health) bool {
+		key := h.hash(a.Credential)
+		old, had := h.Channels[a.Channel][key]
+		if good {
+			if had {
+				delete(h.Channels[a.Channel], key)
+				_ = s.opts.Log.Recovered(ctx, a.Channel, old.Probes, time.Since(old.Since))
+			}
+			return had
+		}
+		st := s.worse(old, had, entryID, o)
+		if !had || old.Verdict != st.Verdict || old.Code != st.Code {
+			_ = s.opts.Log.Failing(ctx, a.Channel, string(st.Reason), st.Code)
+		}
+		h.Channels[a.Channel] = onlyFresh(h.Channels[a.Channel])
+		h.Channels[a.Channel][key] = st
+		return true
+	})
+}
+
+// worse is the standing after an attempt that the channel did not answer well.
+func (s *Store) worse(old Standing, had bool, entryID string, o channels.Outcome) Standing {
+	st := Standing{Since: o.At.UTC(), extra: old.extra}
+	if had {
+		st.Since, st.Probes = old.Since, old.Probes
+	}
+	st.Reason, st.Code, st.Detail, st.LastEntry = o.Reason, o.Code, o.Detail, entryID
+	if o.Reason == channels.ReasonRate {
+		st.Verdict = Cooling
+		st.Until = o.At.Add(min(o.RetryAfter, MaxCooling)).UTC()
+		return st
+	}
+	st.Verdict = Failing
+	st.Until = o.At.Add(s.probeDelay(st.Probes)).UTC()
+	return st
+}
+
+// onlyFresh forgets credentials that were last heard of long ago: rotated
+// tokens would otherwise stay for ever.
+func onlyFresh(m map[string]Standing) map[string]Standing {
+	out := map[string]Standing{}
+	for key, st := range m {
+		if time.Since(st.Until) < 24*time.Hour {
+			out[key] = st
+		}
+	}
+	return out
+}
+
+// Release lets failing channels be probed at once: after a command, a start, a
+// sleep. A channel that told us to wait is waited for all the same. No names
+// mean all channels.
+func (s *Store) Release(ctx context.Context, names ...string) error {
+	h, err := s.readHealth()
+	if err == nil && len(h.Channels) == 0 {
+		return nil
+	}
+	return s.changeHealth(ctx, func(h *health) (dirty bool) {
+		for _, name := range names {
+			dirty = h.release(name) || dirty
+		}
+		if len(names) == 0 {
+			for name := range h.Channels {
+				dirty = h.release(name) || dirty
+			}
+		}
+		return dirty
+	})
+}
+
+func (h *health) release(name string) (dirty bool) {
+	for key, st := range h.Channels[name] {
+		if st.Verdict == Failing && st.Until.After(time.Now()) {
+			st.Until, dirty = time.Now().UTC(), true
+			h.Channels[name][key] = st
+		}
+	}
+	return dirty
+}

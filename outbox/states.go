@@ -1,0 +1,52 @@
+package outbox
+
+import (
+	"fmt"
+
+	"the-loop/channels"
+)
+
+// Move is one row of the transition table: what may become of a delivery.
+type Move struct {
+	From, To channels.State
+	Why      string
+}
+
+// Moves is the whole transition table. No delivery changes its state in any
+// other way; docs/flow.md draws it, and a test holds the drawing against it.
+func Moves() []Move {
+	return []Move{
+		{channels.StatePending, channels.StateSending, "claimed, then written down"},
+		{channels.StateSending, channels.StateAccepted, "accepted"},
+		{channels.StateSending, channels.StateRefused, "refused"},
+		{channels.StateSending, channels.StateUncertain, "no answer, or the process died"},
+		{channels.StateRefused, channels.StatePending, "due again"},
+		{channels.StateUncertain, channels.StatePending, "the receiver drops repeats by id, in time"},
+		{channels.StateRefused, channels.StateDead, "unacceptable 5 times, or no such channel"},
+		{channels.StatePending, channels.StateDead, "no such channel"},
+		{channels.StateUncertain, channels.StateDead, "no such channel"},
+		{channels.StateDead, channels.StatePending, "retry"},
+		{channels.StatePending, channels.StateAccepted, "late acceptance"},
+		{channels.StateRefused, channels.StateAccepted, "late acceptance"},
+		{channels.StateUncertain, channels.StateAccepted, "late acceptance"},
+		{channels.StateDead, channels.StateAccepted, "late acceptance"},
+	}
+}
+
+func mayMove(from, to channels.State) bool {
+	for _, m := range Moves() {
+		if m.From == from && m.To == to {
+			return true
+		}
+	}
+	return false
+}
+
+// move changes the state by the table, and fails where it has no such row.
+func (d *Delivery) move(to channels.State) error {
+	if !mayMove(d.State, to) {
+		return fmt.Errorf("a delivery that is %s cannot become %s", d.State, to)
+	}
+	d.State = to
+	return nil
+}

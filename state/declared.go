@@ -1,0 +1,79 @@
+package state
+
+import "path"
+
+// Class says whether a path may travel to another machine.
+type Class string
+
+const (
+	// Local is bound to this machine and this account: tokens' verdicts,
+	// claims, messages on their way.
+	Local Class = "local"
+	// Portable is a record that may be copied or tracked.
+	Portable Class = "portable"
+)
+
+// The names that the packages above use, relative to the root.
+const (
+	Outbox    = "channels/undelivered.json"
+	Evicted   = "delivery/evicted.jsonl"
+	Health    = "delivery/health.json"
+	DrainRole = "delivery/drain.lock"
+	EventLog  = "logs/events.jsonl"
+	RoomFile  = "room.jsonl"
+)
+
+// Binding is the document of a channel's threads.
+func Binding(channel string) string { return "channels/" + channel + ".json" }
+
+// LedgerFile is the local ledger of one work item.
+func LedgerFile(slug string) string { return "ledger/" + slug + ".jsonl" }
+
+// RunRole is held by a daemon while it lives; Heartbeat is what it says.
+func RunRole(service string) string { return "run/" + service + ".lock" }
+
+// Heartbeat is the document in which a daemon says how it is.
+func Heartbeat(service string) string { return "run/" + service + ".json" }
+
+// Declaration is one path that may be written under the root.
+type Declaration struct {
+	Pattern string // as for path.Match
+	Class   Class
+	Reason  string // one line for docs/state.md
+}
+
+// Declared lists every path that the-loop writes under a root, and nothing
+// else is written. docs/state.md and a test are held against it.
+func Declared() []Declaration {
+	return []Declaration{
+		{Outbox, Local, "the outbox: what no channel has accepted, with its text"},
+		{"channels/*.json", Local, "a channel's thread bindings: which thread belongs to which work item"},
+		{"channels/*.lock", Local, "the lock beside each of them"},
+		{Health, Local, "the standing of channels, per credential"},
+		{"delivery/health.json.lock", Local, "its lock"},
+		{DrainRole, Local, "held by whoever drains; names it"},
+		{Evicted, Local, "what the cap evicted, with its text"},
+		{Evicted + ".1", Local, "the same, turned over"},
+		{"delivery/evicted.jsonl.lock", Local, "held while it is turned over"},
+		{"ledger/*.jsonl", Portable, "the local ledger: one file per work item"},
+		{EventLog, Local, "the event log: ids, types, counts and codes, no text"},
+		{EventLog + ".1", Local, "the same, turned over at 10 MiB"},
+		{"logs/events.jsonl.lock", Local, "held while it is turned over"},
+		{"run/*.lock", Local, "held by a daemon while it lives"},
+		{"run/*.json", Local, "a daemon's heartbeat"},
+		{"run/*.json.lock", Local, "its lock"},
+		{RoomFile, Local, "the messages of the `file` channel that there is without a config"},
+		{RoomFile + ".lock", Local, "its lock"},
+		{"*/*.corrupt-*", Local, "a damaged file, set aside with its bytes kept"},
+	}
+}
+
+// IsDeclared reports whether a path relative to the root is declared.
+func IsDeclared(name string) bool {
+	for _, d := range Declared() {
+		if ok, err := path.Match(d.Pattern, name); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,51 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"the-loop/internal/term"
+)
+
+// Line is the one line that says what is behind, "" when nothing is.
+func (d Delivery) Line(now time.Time) string {
+	if d.Pending == 0 {
+		return ""
+	}
+	events := "events"
+	if d.Pending == 1 {
+		events = "event"
+	}
+	why := ""
+	if d.LastError != "" {
+		why = fmt.Sprintf(" (%s)", shorten(d.LastError))
+	}
+	return fmt.Sprintf("%d %s undelivered, oldest %s%s — %s",
+		d.Pending, events, term.Ago(now, *d.Oldest), why, d.ending(now))
+}
+
+// ending says what will become of the backlog. The seed's own ending stands
+// while it is true.
+func (d Delivery) ending(now time.Time) string {
+	switch {
+	case !d.Draining:
+		return "nothing is draining them: start the poller or the webhook receiver"
+	case d.NextTryAt == nil:
+		return "waiting for a person: the-loop outbox list"
+	case !d.NextTryAt.After(now.Add(d.interval)):
+		return "retried every " + term.Span(d.interval)
+	case len(d.Waiting) > 0:
+		return "waiting for " + strings.Join(d.Waiting, ", ")
+	default:
+		return "next try in " + term.Span(d.NextTryAt.Sub(now))
+	}
+}
+
+// shorten leaves out what the line has no room for: "post failed".
+func shorten(lastError string) string {
+	for _, words := range []string{": post failed: ", ": not asked: "} {
+		lastError = strings.Replace(lastError, words, ": ", 1)
+	}
+	return term.Clean(lastError)
+}

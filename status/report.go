@@ -1,0 +1,235 @@
+// Package status says how a root is: which services run, and what is behind.
+// It takes no lock that anybody waits for, writes nothing, and always answers;
+// what it cannot read it names.
+package status
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"the-loop/channels"
+	"the-loop/outbox"
+	"the-loop/state"
+)
+
+// Source is what a report is made from.
+type Source struct {
+	Root   *state.Root
+	Config string // path of the config file, "" when there is none
+	Store  *outbox.Store
+	// Services are those that there are, with whether the config enables them.
+	Services []Service
+	// Interval is the time between two drain cycles.
+	Interval time.Duration
+	// Askers are the channels as configured here and now.
+	Askers []outbox.Asker
+	// DropsRepeats tells how long a channel's receiver drops repeated ids.
+	DropsRepeats func(channel string) time.Duration
+	// Missing names the variables and files that the config wants and that are
+	// not there.
+	Missing []string
+}
+
+// Service is a daemon of this root.
+type Service struct {
+	Name    string `json:"name"`
+	Enabled bool   `json:"enabled"`
+	Running bool   `json:"running"`
+	// Process is how the running one signs: "poller, process 4711".
+	Process string `json:"process,omitempty"`
+	// Heartbeat is what it last wrote, nil when it never did.
+	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
+}
+
+// Heartbeat is what a daemon says of itself in run/<service>.json.
+type Heartbeat struct {
+	Version     string    `json:"version"`
+	PID         int       `json:"pid"`
+	StartedAt   time.Time `json:"startedAt"`
+	LastCycleAt time.Time `json:"lastCycleAt,omitzero"`
+	// LastError is why the last cycle failed, "" when it did not.
+	LastError  string `json:"lastError,omitempty"`
+	ConfigHash string `json:"configHash"`
+	// Missing names the variables that the daemon lacks, never their values.
+	Missing []string `json:"missing"`
+}
+
+// Report is the answer of `status --format json`.
+type Report struct {
+	// OK: every enabled service is running. A backlog never moves it.
+	OK              bool      `json:"ok"`
+	Root            string    `json:"root"`
+	Config          string    `json:"config"`
+	Services        []Service `json:"services"`
+	ChannelDelivery Delivery  `json:"channelDelivery"`
+	// SetAside names damaged files that were set aside under the root.
+	SetAside []string `json:"setAside"`
+	Missing  []string `json:"missing"`
+	// Unreadable names what could not be read, and why.
+	Unreadable []string `json:"unreadable"`
+}
+
+// Delivery is the backlog in numbers.
+type Delivery struct {
+	Pending       int        `json:"pending"` // entries in the outbox
+	Oldest        *time.Time `json:"oldest"`
+	WaitedSeconds int64      `json:"waitedSeconds"`
+	LastError     string     `json:"lastError"`
+	// Channels are those that something is owed to.
+	Channels []string `json:"channels"`
+	// NeedsPerson counts the entries that will not move by themselves.
+	NeedsPerson int `json:"needsPerson"`
+	// NextTryAt is when the next of the others will be tried.
+	NextTryAt *time.Time `json:"nextTryAt"`
+	// Draining: a daemon is there that drains.
+	Draining bool `json:"draining"`
+	// Waiting names the channels that keep all the others waiting, with why:
+	// "slack (invalid_auth)".
+	Waiting []string `json:"waiting"`
+	// BadEntries counts entries in the file that cannot be read; the next
+	// change sets them aside.
+	BadEntries int `json:"badEntries"`
+	// Damaged: the file as a whole cannot be read; the next change sets it aside.
+	Damaged bool `json:"damaged"`
+
+	interval time.Duration
+}
+
+// Make reads the root and reports.
+func Make(src Source) Report {
+	r := Report{
+		OK: true, Root: src.Root.Dir(), Config: src.Config, Services: []Service{}, SetAside: []string{},
+		Missing: append([]string{}, src.Missing...), Unreadable: []string{},
+	}
+	unreadable := func(what string, err error) {
+		if err != nil {
+			r.Unreadable = append(r.Unreadable, fmt.Sprintf("%s: %v", what, cause(err)))
+		}
+	}
+	for _, s := range src.Services {
+		var err error
+		s.Process, err = src.Root.Role(state.RunRole(s.Name)).Holder()
+		unreadable(state.RunRole(s.Name), err)
+		s.Running = s.Process != ""
+		s.Heartbeat, err = readHeartbeat(src.Root, s.Name)
+		unreadable(state.Heartbeat(s.Name), err)
+		r.OK = r.OK && (s.Running || !s.Enabled)
+		r.ChannelDelivery.Draining = r.ChannelDelivery.Draining || s.Running
+		r.Services = append(r.Services, s)
+	}
+	aside, err := outbox.SetAside(src.Root)
+	unreadable("set-aside files", err)
+	r.SetAside = append(r.SetAside, aside...)
+	entries, bad, damaged, err := src.Store.Entries()
+	unreadable(state.Outbox, err)
+	r.ChannelDelivery.fill(src, entries)
+	r.ChannelDelivery.BadEntries, r.ChannelDelivery.Damaged = bad, damaged
+	return r
+}
+
+// cause leaves the path out of an error that will stand behind it anyway.
+func cause(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+func readHeartbeat(root *state.Root, service string) (*Heartbeat, error) {
+	b, err := root.Document(state.Heartbeat(service)).Read()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var h Heartbeat
+	if err := json.Unmarshal(b, &h); err != nil {
+		return nil, errors.New("damaged")
+	}
+	return &h, nil
+}
+
+func (d *Delivery) fill(src Source, entries []*outbox.Entry) {
+	now := time.Now()
+	d.Pending, d.interval, d.Channels, d.Waiting = len(entries), src.Interval, []string{}, []string{}
+	if len(entries) == 0 {
+		return
+	}
+	at := entries[0].At
+	d.Oldest = &at
+	d.WaitedSeconds = max(0, int64(now.Sub(at).Seconds()))
+	standings := map[string]*outbox.Standing{}
+	for _, a := range src.Askers {
+		if st := src.Store.Standing(a); st != nil {
+			standings[a.Channel] = st
+		}
+	}
+	blockedBy := map[string]bool{}
+	var next, last time.Time
+	for _, e := range entries {
+		if !e.LastAttemptAt.Before(last) {
+			last, d.LastError = e.LastAttemptAt, e.LastError
+		}
+		for _, name := range e.Owed() {
+			if !slices.Contains(d.Channels, name) {
+				d.Channels = append(d.Channels, name)
+			}
+		}
+		if e.NeedsPerson(now, src.DropsRepeats) {
+			d.NeedsPerson++
+			continue
+		}
+		try, channel := nextTry(e, src, standings)
+		if next.IsZero() || try.Before(next) {
+			next = try
+		}
+		blockedBy[channel] = true
+	}
+	slices.Sort(d.Channels)
+	if !next.IsZero() {
+		d.NextTryAt = &next
+	}
+	d.Waiting = d.waiting(blockedBy, standings)
+}
+
+// nextTry is when the entry's next delivery may go out, and by which channel.
+func nextTry(e *outbox.Entry, src Source, standings map[string]*outbox.Standing) (at time.Time, channel string) {
+	for _, name := range e.Owed() {
+		due, ok := e.DueAt(name, src.Store.Backoff())
+		if !ok {
+			if e.Deliveries[name].State != channels.StateUncertain {
+				continue
+			}
+			due = e.Deliveries[name].At // repeated by id at the next cycle
+		}
+		if st := standings[name]; st != nil && st.Until.After(due) {
+			due = st.Until
+		}
+		if channel == "" || due.Before(at) {
+			at, channel = due, name
+		}
+	}
+	return at, channel
+}
+
+// waiting names the channels if it is the standing of parked channels, and
+// nothing else, that keeps what moves by itself waiting.
+func (d *Delivery) waiting(blockedBy map[string]bool, standings map[string]*outbox.Standing) []string {
+	out := []string{}
+	for name := range blockedBy {
+		st := standings[name]
+		if st == nil || st.Reason != channels.ReasonAuth && st.Reason != channels.ReasonConfig {
+			return []string{}
+		}
+		out = append(out, fmt.Sprintf("%s (%s)", name, st.Code))
+	}
+	slices.Sort(out)
+	return out
+}
