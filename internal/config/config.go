@@ -17,6 +17,7 @@ import (
 	"unicode"
 
 	"the-loop/channels"
+	"the-loop/state"
 )
 
 // Config is a config file with its defaults filled in and its paths made
@@ -155,7 +156,7 @@ func Default(getenv func(string) string) (*Config, error) {
 	c := (&section{value: value{r: r}}).config()
 	c.Root = root
 	c.Channels = []Channel{{
-		Name: "file", Type: "file", Path: filepath.Join(root, "events.jsonl"),
+		Name: "file", Type: "file", Path: filepath.Join(root, state.RoomFile),
 		Subscribe: []channels.Pattern{"*"}, Verbosity: "normal", Timeout: 10 * time.Second, SendAgain: "auto",
 	}}
 	return c, nil

@@ -281,7 +281,7 @@ func TestDefault(t *testing.T) {
 	const root = "/home/octo/.local/state/the-loop"
 	ch := c.Channels[0]
 	if c.Path != "" || c.Root != root || c.Ledger != "local" || len(c.Channels) != 1 || ch.Name != "file" ||
-		ch.Path != root+"/events.jsonl" || !ch.Subscribe[0].Match("job.failed") || c.Outbox.Cap != 200 {
+		ch.Path != root+"/room.jsonl" || !ch.Subscribe[0].Match("job.failed") || c.Outbox.Cap != 200 {
 		t.Errorf("%+v", c)
 	}
 	if _, err := Default(env()); err == nil {
@@ -342,4 +342,21 @@ func TestParseDuration(t *testing.T) {
 			t.Fatalf("%v, %v, want %v", got, err, want)
 		}
 	})
+}
+
+func TestFileChannelMayNotWriteIntoOurState(t *testing.T) {
+	for path, want := range map[string]bool{
+		"channels/undelivered.json": false, "logs/events.jsonl": false, "run/poller.json": false,
+		"room.jsonl": true, "out/room.jsonl": true, "/tmp/elsewhere.jsonl": true,
+	} {
+		text := "channels: {room: {type: file, path: " + path + "}}\n"
+		file := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := Load(file, func(string) string { return "" })
+		if ok := err == nil; ok != want {
+			t.Errorf("path %s: accepted %v, want %v (%v)", path, ok, want, err)
+		}
+	}
 }

@@ -14,13 +14,14 @@ import (
 
 // Finding is one thing that is wrong, or worth a warning.
 type Finding struct {
-	Line, Column int      // from 1; 0 when it is about no line
-	Field        string   // "channels.ops.timeout"; "" for the file itself
-	Message      string   // what is wrong, lower case, without a full stop
-	Hint         string   // what to do about it, if there is more to say
-	Allowed      []string // the values or keys there are, when that is a short list
-	Excerpt      string   // the place in the file with a caret below it, two lines
-	Warning      bool     // the config can be used all the same
+	Line    int      `json:"line"` // from 1; 0 when it is about no line
+	Column  int      `json:"column"`
+	Field   string   `json:"field"`             // "channels.ops.timeout"; "" for the file itself
+	Message string   `json:"message"`           // what is wrong, lower case, without a full stop
+	Hint    string   `json:"hint,omitempty"`    // what to do about it, if there is more to say
+	Allowed []string `json:"allowed,omitempty"` // the values or keys there are, when that is a short list
+	Excerpt string   `json:"excerpt,omitempty"` // the place in the file with a caret below it, two lines
+	Warning bool     `json:"warning"`           // the config can be used all the same
 }
 
 func (f Finding) String() string {

@@ -16,6 +16,8 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"the-loop/state"
 )
 
 const (
@@ -48,12 +50,30 @@ func Load(path string, getenv func(string) string) (*Config, []Finding, error) {
 		if c.Root, err = stateRoot(c.Root, r.dir, getenv); err != nil {
 			r.found = append(r.found, Finding{Field: "state.root", Message: err.Error()})
 		}
+		r.found = append(r.found, c.ownFiles()...)
 	}
 	warnings, err := result(path, r.found)
 	if err != nil {
 		return nil, nil, err
 	}
 	return c, warnings, nil
+}
+
+// ownFiles finds file channels that would write into our own state.
+func (c *Config) ownFiles() []Finding {
+	var found []Finding
+	for _, ch := range c.Channels {
+		name, err := filepath.Rel(c.Root, ch.Path)
+		if ch.Path == "" || err != nil {
+			continue
+		}
+		if name = filepath.ToSlash(name); name != state.RoomFile && state.IsDeclared(name) {
+			found = append(found, Finding{
+				Field: "channels." + ch.Name + ".path", Message: name + " is a file of the-loop's own: choose another name",
+			})
+		}
+	}
+	return found
 }
 
 // readFile gives the file as text with plain line ends.
