@@ -15,11 +15,19 @@ import (
 // every line that is added, looking each time that every has passed, until ctx
 // ends or yield returns false. It goes on past a turn-over.
 func (l Log) Follow(ctx context.Context, every time.Duration, yield func(line []byte) bool) error {
-	if more, err := eachLine(l.path+".1", yield); err != nil && !errors.Is(err, fs.ErrNotExist) || err == nil && !more {
+	older, newer, err := l.generations()
+	if err != nil {
 		return err
 	}
-	var t tail
+	t := tail{f: newer}
 	defer t.close()
+	if older != nil {
+		more, err := eachLine(older, yield)
+		closeAll(older)
+		if err != nil || !more {
+			return err
+		}
+	}
 	for {
 		if more, err := t.read(l.path, yield); err != nil || !more {
 			return err

@@ -41,6 +41,9 @@ func UnmarshalKeeping(b []byte, v any) (Extra, error) {
 // knows reports whether encoding/json would decode key into a field of t.
 func knows(t reflect.Type, key string) bool {
 	for f := range t.Fields() {
+		if !f.IsExported() {
+			continue
+		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" {
 			name = f.Name

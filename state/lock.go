@@ -109,8 +109,16 @@ func (ro Role) Take(who string) (release func(), held bool, err error) {
 	for {
 		l := flock.New(ro.path)
 		ok, err := retryEINTR(l.TryLock)
-		if err != nil || !ok {
+		if err != nil {
 			return nil, false, err
+		}
+		if !ok {
+			if other, err := ro.Holder(); other != "" || err != nil {
+				return nil, false, err
+			}
+			if err := outwait(l); err != nil {
+				return nil, false, nil
+			}
 		}
 		if !isCurrent(l) {
 			_ = l.Unlock()
@@ -122,6 +130,14 @@ func (ro Role) Take(who string) (release func(), held bool, err error) {
 		}
 		return func() { _ = l.Unlock() }, true, nil
 	}
+}
+
+// outwait waits in the kernel for the lock of somebody who was only looking who
+// has the role, which takes an instant. Whoever has it longer has the role.
+func outwait(l *flock.Flock) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	return lockWithin(ctx, l)
 }
 
 // Holder says who has the role now, "" when nobody has. It creates nothing.

@@ -39,7 +39,7 @@ func (l Log) append(ctx context.Context, line []byte, durable bool) error {
 	if err != nil {
 		return err
 	}
-	f, created, err := l.open(path)
+	f, err := l.open(path)
 	if err != nil {
 		return err
 	}
@@ -68,33 +68,33 @@ func (l Log) append(ctx context.Context, line []byte, durable bool) error {
 		if err := f.Sync(); err != nil {
 			return err
 		}
-		if created {
-			if err := l.root.syncDir(filepath.Dir(path)); err != nil {
-				return err
-			}
+		// Whoever created the file may not have made its name durable.
+		if err := l.root.syncDir(filepath.Dir(path)); err != nil {
+			return err
 		}
 	}
 	if l.Limit > 0 && size+int64(len(buf)) > l.Limit {
-		return l.turnOver(ctx, path)
+		// The line stands. A log that cannot be turned over grows on, and the
+		// next append tries again.
+		_ = l.turnOver(ctx, path)
 	}
 	return nil
 }
 
 // open opens the file for reading its end and appending, and creates it.
-func (l Log) open(path string) (f *os.File, created bool, err error) {
+func (l Log) open(path string) (*os.File, error) {
 	const flags = os.O_RDWR | os.O_APPEND
-	f, err = os.OpenFile(path, flags, 0)
+	f, err := os.OpenFile(path, flags, 0)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return f, false, err
+		return f, err
 	}
 	if err := l.root.mkdirs(filepath.Dir(path)); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if err := l.root.at(OpCreate, path); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	f, err = os.OpenFile(path, flags|os.O_CREATE, 0o600)
-	return f, true, err
+	return os.OpenFile(path, flags|os.O_CREATE, 0o600)
 }
 
 func endsTorn(f *os.File, size int64) (bool, error) {
@@ -118,7 +118,10 @@ func (l Log) turnOver(ctx context.Context, path string) error {
 	}
 	defer func() { _ = lock.Unlock() }()
 	fi, err := os.Stat(path)
-	if err != nil || fi.Size() <= l.Limit {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && fi.Size() <= l.Limit {
+		return nil // another process was first
+	}
+	if err != nil {
 		return err
 	}
 	if err := l.root.at(OpReplace, path); err != nil {
@@ -137,28 +140,71 @@ const MaxLine = 16 << 20
 // until yield returns false. It takes no lock; a torn last line is left out.
 // An absent log has no lines.
 func (l Log) Lines(yield func(line []byte) bool) error {
-	for _, path := range []string{l.path + ".1", l.path} {
-		more, err := eachLine(path, yield)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+	older, newer, err := l.generations()
+	if err != nil {
+		return err
+	}
+	defer closeAll(older, newer)
+	for _, f := range []*os.File{older, newer} {
+		if f == nil {
+			continue
 		}
-		if !more && err == nil {
-			return nil
+		if more, err := eachLine(f, yield); err != nil || !more {
+			return err
 		}
 	}
 	return nil
 }
 
-func eachLine(path string, yield func(line []byte) bool) (more bool, err error) {
-	path, err = target(path)
+// generations opens the turned-over file and the one that grows; either may be
+// nil. When the log is turned over in between, both names would lead to what
+// was one file, and the lines before it be missed: then it looks again.
+func (l Log) generations() (older, newer *os.File, err error) {
+	path, err := target(l.path)
 	if err != nil {
-		return false, err
+		return nil, nil, err
 	}
+	for {
+		if newer, err = openIfThere(path); err != nil {
+			return nil, nil, err
+		}
+		if older, err = openIfThere(path + ".1"); err != nil {
+			closeAll(newer)
+			return nil, nil, err
+		}
+		if !sameFile(older, newer) {
+			return older, newer, nil
+		}
+		closeAll(older, newer)
+	}
+}
+
+func openIfThere(path string) (*os.File, error) {
 	f, err := os.Open(path)
-	if err != nil {
-		return false, err
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	defer f.Close()
+	return f, err
+}
+
+func sameFile(a, b *os.File) bool {
+	if a == nil || b == nil {
+		return false
+	}
+	fa, errA := a.Stat()
+	fb, errB := b.Stat()
+	return errA == nil && errB == nil && os.SameFile(fa, fb)
+}
+
+func closeAll(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+func eachLine(f *os.File, yield func(line []byte) bool) (more bool, err error) {
 	sc := bufio.NewReaderSize(f, 64<<10)
 	for {
 		line, err := sc.ReadBytes('\n')

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +24,8 @@ func NewLocal(root *state.Root) *Local { return &Local{root} }
 
 // Record appends the event to its work item's file and returns when it is
 // durable. The link is the file's path and the event's id. An event whose id
-// is already there is not written again.
+// is already there is not written again; only two calls at the same instant may
+// both write it.
 func (l *Local) Record(ctx context.Context, ev channels.Event) (string, error) {
 	log := l.root.Log(state.LedgerFile(Slug(ev.WorkItem)))
 	link := log.Path() + "#" + ev.ID
@@ -39,10 +41,14 @@ func (l *Local) Record(ctx context.Context, ev channels.Event) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	prefix := fmt.Appendf(nil, `{"id":%q,`, ev.ID)
+	key, err := json.Marshal(ev.ID)
+	if err != nil {
+		return "", err
+	}
+	prefix := slices.Concat([]byte(`{"id":`), key, []byte(","))
 	found := false
 	err = log.Lines(func(b []byte) bool {
-		found = bytes.HasPrefix(b, prefix)
+		found = bytes.HasPrefix(b, prefix) && json.Valid(b) // not the torn half of one
 		return !found
 	})
 	if err != nil || found {
