@@ -99,8 +99,9 @@ func (s *Store) sweepDelivery(
 		return changed, nil
 	}
 	gone := d.State == channels.StateDead && d.Reason == channels.ReasonGone
+	waits := d.State == channels.StatePending || d.State == channels.StateRefused
 	switch {
-	case !known && d.State != channels.StateDead:
+	case !known && waits: // what may have arrived stays uncertain: the channel may come back
 		d.Reason, d.Code, d.At = channels.ReasonGone, "no_such_channel", now
 		_ = s.opts.Log.Dead(ctx, sub, name, string(d.Reason), d.Code, d.Attempts)
 		return true, d.move(channels.StateDead)
@@ -239,7 +240,7 @@ func (s *Store) Start(ctx context.Context, c Claimed) (d channels.Delivery, ok b
 		if err := row.startSending(time.Now()); err != nil {
 			return false, err
 		}
-		e.Attempts = max(e.Attempts, row.Attempts)
+		e.countAttempts()
 		e.LastAttemptAt = row.At.Truncate(time.Second)
 		d = channels.Delivery{Event: c.Event, At: e.At, Attempt: row.Attempts, Parts: row.Parts}
 		return true, f.put(e)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"regexp"
 	"slices"
 	"time"
@@ -38,6 +39,21 @@ type Claim struct {
 	ID string    `json:"id"`
 	By string    `json:"by"` // host/pid
 	At time.Time `json:"at"`
+
+	extra state.Extra
+}
+
+// UnmarshalJSON keeps the members that this version does not know.
+func (c *Claim) UnmarshalJSON(b []byte) (err error) {
+	type plain Claim
+	c.extra, err = state.UnmarshalKeeping(b, (*plain)(c))
+	return err
+}
+
+// MarshalJSON gives them back.
+func (c Claim) MarshalJSON() ([]byte, error) {
+	type plain Claim
+	return state.MarshalKeeping(plain(c), c.extra)
 }
 
 // Delivery is the entry's way to one channel.
@@ -98,17 +114,28 @@ func (s *stamp) UnmarshalJSON(b []byte) error {
 		*s = stamp{}
 		return nil
 	}
-	return json.Unmarshal(b, (*time.Time)(s))
+	var t time.Time
+	if err := json.Unmarshal(b, &t); err != nil {
+		return err
+	}
+	t = t.UTC()
+	if t.Year() < 0 || t.Year() > 9999 {
+		return errors.New("a time that could not be written again")
+	}
+	*s = stamp(t)
+	return nil
 }
 
 // entryID is what may be a key of the file: it goes into an HTTP header.
 var entryID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
+var errBadID = errors.New("the id has characters that no header can carry, or is too long")
+
 // decodeEntry reads one entry. Missing keys are defaulted; what cannot be an
 // entry at all (no event, a value of the wrong type) is an error.
 func decodeEntry(id string, raw []byte) (*Entry, error) {
 	if !entryID.MatchString(id) {
-		return nil, errors.New("the id has characters that no header can carry")
+		return nil, errBadID
 	}
 	var j entryJSON
 	extra, err := state.UnmarshalKeeping(raw, &j)
@@ -128,8 +155,14 @@ func decodeEntry(id string, raw []byte) (*Entry, error) {
 		if d.extra, err = state.UnmarshalKeeping(raw, d); err != nil {
 			return nil, fmt.Errorf("delivery %q: %w", name, err)
 		}
-		if d.State == "expired" { // the name that a neighbouring program gives it
+		switch d.State {
+		case "":
+			d.State = channels.StatePending
+		case "expired": // the name that a neighbouring program gives it
 			d.State = channels.StateLost
+		}
+		if !slices.Contains(states(), d.State) {
+			return nil, fmt.Errorf("delivery %q: no such state: %q", name, d.State)
 		}
 		e.Deliveries[name] = d
 	}
@@ -203,26 +236,20 @@ func (e *Entry) Owed() []string {
 // inHand reports whether a drainer has claimed, or is sending, any delivery.
 func (e *Entry) inHand() bool {
 	for _, d := range e.Deliveries {
-		if d.Claim != "" {
+		if d.Claim != "" || d.State == channels.StateSending {
 			return true
 		}
 	}
 	return false
 }
 
-// sending names a channel that the entry is being sent to, "" when there is none.
-func (e *Entry) sending() string {
-	for name, d := range e.Deliveries {
-		if d.State == channels.StateSending {
-			return name
-		}
-	}
-	return ""
-}
-
 // State sums the deliveries that are still owed up in one word: sending before
-// pending, pending before refused, and what needs a person last.
+// pending, pending before refused, and what needs a person last. An entry that
+// has not been addressed to any channel yet is pending.
 func (e *Entry) State() channels.State {
+	if len(e.Deliveries) == 0 {
+		return channels.StatePending
+	}
 	order := []channels.State{
 		channels.StateSending, channels.StatePending, channels.StateRefused,
 		channels.StateUncertain, channels.StateLost, channels.StateDead,
@@ -314,13 +341,21 @@ func costsNothing(o channels.Outcome) bool {
 // note copies the delivery's last attempt to the entry's own keys, which are
 // what an older program reads.
 func (e *Entry) note(channel string, o channels.Outcome) {
-	d := e.Deliveries[channel]
-	e.Attempts = max(e.Attempts, d.Attempts)
+	e.countAttempts()
 	if o.State != channels.StateAccepted {
 		e.LastError = channel + ": " + o.Error()
 	}
 	if o.State != channels.StatePending {
 		e.LastAttemptAt = o.At.UTC().Truncate(time.Second)
+	}
+}
+
+// countAttempts sums the deliveries up in the entry's own key. A refusal that
+// costs no attempt brings it down again.
+func (e *Entry) countAttempts() {
+	e.Attempts = 0
+	for _, d := range e.Deliveries {
+		e.Attempts = max(e.Attempts, d.Attempts)
 	}
 }
 
@@ -341,7 +376,7 @@ func (b Backoff) Wait(n int, seed string) time.Duration {
 			wait = b.Max
 		}
 	}
-	wait = max(min(wait, b.Max), 0)
+	wait = max(min(wait, b.Max, math.MaxInt64/2), 0) // half: the jitter must not overflow
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s %d", seed, n)
 	jitter := float64(h.Sum32())/float64(1<<32)*0.2 - 0.1

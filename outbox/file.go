@@ -31,8 +31,8 @@ type file struct {
 }
 
 type badEntry struct {
-	ID  string          `json:"id"`
-	Raw json.RawMessage `json:"entry"`
+	id  string
+	raw json.RawMessage
 }
 
 // parse reads the whole file. No bytes are an empty outbox; a byte order mark

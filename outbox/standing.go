@@ -192,7 +192,7 @@ func (s *Store) MayAsk(ctx context.Context, a Asker) (ok bool, st *Standing, err
 	if st = s.Standing(a); st == nil {
 		return true, nil, nil
 	}
-	if time.Now().Before(st.Until) || a.Publishing && st.Reason == channels.ReasonUnknown {
+	if !st.mayProbe(a) {
 		return false, st, nil
 	}
 	err = s.changeHealth(ctx, func(h *health) bool {
@@ -203,10 +203,12 @@ func (s *Store) MayAsk(ctx context.Context, a Asker) (ok bool, st *Standing, err
 			return false
 		}
 		st = &now
-		if ok = !time.Now().Before(now.Until); !ok {
+		if ok = now.mayProbe(a); !ok {
 			return false
 		}
-		now.Probes++
+		if now.Verdict == Failing { // having been told to wait raises no backoff
+			now.Probes++
+		}
 		now.Until = time.Now().Add(max(s.probeDelay(now.Probes), a.Timeout)).UTC()
 		h.Channels[a.Channel][key] = now
 		return true
@@ -215,6 +217,21 @@ func (s *Store) MayAsk(ctx context.Context, a Asker) (ok bool, st *Standing, err
 		return false, st, fmt.Errorf("take the probe of %s: %w", a.Channel, err)
 	}
 	return ok, st, nil
+}
+
+// mayProbe reports whether the channel's time has come. No rule sets a time
+// further ahead than the limits here: one that is was written by a clock that
+// was wrong, and nobody waits for a year because of it.
+func (st *Standing) mayProbe(a Asker) bool {
+	if a.Publishing && st.Reason == channels.ReasonUnknown {
+		return false
+	}
+	limit := max(MaxProbe, a.Timeout)
+	if st.Verdict == Cooling {
+		limit = max(MaxCooling, a.Timeout)
+	}
+	wait := time.Until(st.Until)
+	return wait <= 0 || wait > limit+time.Minute
 }
 
 // probeDelay doubles from Options.Probe to MaxProbe.

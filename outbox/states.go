@@ -24,12 +24,20 @@ func Moves() []Move {
 		{channels.StateUncertain, channels.StatePending, "the receiver drops repeats by id, in time"},
 		{channels.StateRefused, channels.StateDead, "unacceptable 5 times, or no such channel"},
 		{channels.StatePending, channels.StateDead, "no such channel"},
-		{channels.StateUncertain, channels.StateDead, "no such channel"},
 		{channels.StateDead, channels.StatePending, "retry"},
 		{channels.StatePending, channels.StateAccepted, "late acceptance"},
 		{channels.StateRefused, channels.StateAccepted, "late acceptance"},
 		{channels.StateUncertain, channels.StateAccepted, "late acceptance"},
+		{channels.StateLost, channels.StateAccepted, "late acceptance"},
 		{channels.StateDead, channels.StateAccepted, "late acceptance"},
+	}
+}
+
+// states lists those that a delivery in the file may be in.
+func states() []channels.State {
+	return []channels.State{
+		channels.StatePending, channels.StateSending, channels.StateAccepted, channels.StateRefused,
+		channels.StateUncertain, channels.StateLost, channels.StateDead,
 	}
 }
 

@@ -10,6 +10,7 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -130,11 +131,17 @@ func (s *Store) load(ctx context.Context, tx *state.Tx) (*file, error) {
 }
 
 func (s *Store) keepBad(ctx context.Context, tx *state.Tx, bad []badEntry) error {
-	b, err := json.Marshal(bad)
-	if err != nil {
-		return err
+	var b bytes.Buffer
+	for _, e := range bad {
+		line, err := state.MarshalKeeping(struct {
+			ID string `json:"id"`
+		}{e.id}, state.Extra{"entry": e.raw}) // which leaves its bytes as they are
+		if err != nil {
+			return err
+		}
+		b.Write(append(line, '\n'))
 	}
-	aside, err := tx.Keep(append(b, '\n'))
+	aside, err := tx.Keep(b.Bytes())
 	if err != nil {
 		return err
 	}
@@ -179,9 +186,13 @@ func (a Attempted) Took() bool {
 }
 
 // NewEntry builds the entry for an event out of what a publish learned. When
-// its Owed is empty there is nothing to remember.
+// its Owed is empty there is nothing to remember. An id that no HTTP header can
+// carry is an error: the entry could not be read again.
 func NewEntry(ev channels.Event, at time.Time, attempted []Attempted) (*Entry, error) {
 	id := ev.ID
+	if !entryID.MatchString(id) {
+		return nil, errBadID
+	}
 	ev.ID = "" // it is the entry's key
 	raw, err := ev.Encode()
 	if err != nil {
@@ -253,10 +264,11 @@ func (s *Store) addAcceptances(f *file, old, e *Entry) error {
 	return s.putOrRemove(f, old)
 }
 
-// putOrRemove writes an entry back, or removes it when nothing is owed.
+// putOrRemove writes an entry back, or removes it when nothing is owed. One
+// that is addressed to nobody yet stays.
 func (s *Store) putOrRemove(f *file, e *Entry) error {
 	owed := e.Owed()
-	if len(owed) == 0 {
+	if len(owed) == 0 && len(e.Deliveries) > 0 {
 		f.remove(e.ID)
 		return nil
 	}
