@@ -119,7 +119,7 @@ type WorkItem struct {
 }
 
 var (
-	githubRef = regexp.MustCompile(`^github:([A-Za-z0-9](?:[A-Za-z0-9-]{0,38}))/([A-Za-z0-9._-]{1,100})#([1-9][0-9]{0,8})$`)
+	githubRef = regexp.MustCompile(`^github:([A-Za-z0-9][A-Za-z0-9-]{0,38})/([A-Za-z0-9._-]{1,100})#([1-9][0-9]{0,8})$`)
 	localRef  = regexp.MustCompile(`^local:([a-z0-9][a-z0-9._-]{0,63})#([1-9][0-9]{0,8})$`)
 )
 

@@ -19,6 +19,8 @@ import (
 const (
 	SlackToken = "xoxb-1111-2222-channelstest"
 	SlackRoom  = "C0123456"
+	SlackUser  = "U1" // who the token posts as
+	SlackBot   = "B1"
 )
 
 // Slack is a fake of Slack's Web API: chat.postMessage, conversations.history,
@@ -33,6 +35,8 @@ type Slack struct {
 	pace   time.Duration
 	rooms  map[string]*slackRoom
 	lastTS int64 // microseconds
+
+	reading slackReading
 }
 
 type slackRoom struct {
@@ -43,8 +47,9 @@ type slackRoom struct {
 // SlackMessage is a message as Slack keeps it.
 type SlackMessage struct {
 	Type     string          `json:"type"`
-	User     string          `json:"user"`
-	BotID    string          `json:"bot_id"`
+	Subtype  string          `json:"subtype,omitempty"`
+	User     string          `json:"user,omitempty"`
+	BotID    string          `json:"bot_id,omitempty"`
 	Text     string          `json:"text"`
 	TS       string          `json:"ts"`
 	ThreadTS string          `json:"thread_ts,omitempty"` // of a reply; of a root with replies its own
@@ -55,7 +60,7 @@ type SlackMessage struct {
 // SlackMetadata is a message's metadata.
 type SlackMetadata struct {
 	EventType string         `json:"event_type"`
-	Payload   map[string]any `json:"event_payload"`
+	Payload   map[string]any `json:"event_payload,omitempty"`
 }
 
 // NewSlack starts a fake that ends with the test.

@@ -3,9 +3,7 @@ package channelstest
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +33,7 @@ func (s *Slack) do(method, token string, form url.Values) slackAnswer {
 	if method == "auth.test" {
 		return slackAnswer{
 			"ok": true, "url": "https://example.slack.com/", "team": "Example", "team_id": "T1",
-			"user": "the-loop", "user_id": "U1", "bot_id": "B1",
+			"user": "the-loop", "user_id": SlackUser, "bot_id": SlackBot,
 		}
 	}
 	room := s.rooms[form.Get("channel")]
@@ -45,10 +43,8 @@ func (s *Slack) do(method, token string, form url.Values) slackAnswer {
 	switch method {
 	case "chat.postMessage":
 		return s.post(room, form)
-	case "conversations.history":
-		return room.history(form)
-	case "conversations.replies":
-		return room.replies(form)
+	case "conversations.history", "conversations.replies":
+		return s.read(method, room, form)
 	}
 	return slackError("unknown_method")
 }
@@ -57,7 +53,7 @@ func (s *Slack) do(method, token string, form url.Values) slackAnswer {
 // message is put into the room itself, and the answer's message has no
 // thread_ts, as Slack does when a root was deleted.
 func (s *Slack) post(room *slackRoom, form url.Values) slackAnswer {
-	m := SlackMessage{Type: "message", User: "U1", BotID: "B1", Text: form.Get("text")}
+	m := SlackMessage{Type: "message", User: SlackUser, BotID: SlackBot, Text: form.Get("text")}
 	if code := m.fill(form); code != "" {
 		return slackError(code)
 	}
@@ -67,7 +63,7 @@ func (s *Slack) post(room *slackRoom, form url.Values) slackAnswer {
 	}
 	room.posted = now
 	s.lastTS = max(s.lastTS+1, now.UnixMicro())
-	m.TS = fmt.Sprintf("%d.%06d", s.lastTS/1e6, s.lastTS%1e6)
+	m.TS = slackTS(s.lastTS)
 	if root := room.find(form.Get("thread_ts")); root != nil {
 		root.ThreadTS = cmp.Or(root.ThreadTS, root.TS)
 		m.ThreadTS = root.ThreadTS
@@ -151,62 +147,6 @@ func (r *slackRoom) find(ts string) *SlackMessage {
 		}
 	}
 	return nil
-}
-
-// history gives the messages that are no replies, newest first.
-func (r *slackRoom) history(form url.Values) slackAnswer {
-	var roots []SlackMessage
-	for _, m := range slices.Backward(r.messages) {
-		if m.ThreadTS == "" || m.ThreadTS == m.TS {
-			roots = append(roots, m)
-		}
-	}
-	return slackPage(roots, form)
-}
-
-// replies gives the thread of the root that "ts" names, oldest first. Asked
-// for a reply or a message without replies, it gives that one alone.
-func (r *slackRoom) replies(form url.Values) slackAnswer {
-	root := r.find(form.Get("ts"))
-	if root == nil {
-		return slackError("thread_not_found")
-	}
-	thread := []SlackMessage{*root}
-	for _, m := range r.messages {
-		if m.ThreadTS == root.TS && m.TS != root.TS {
-			thread = append(thread, m)
-		}
-	}
-	return slackPage(thread, form)
-}
-
-// slackPage cuts what was asked for out of messages: the time range, then a
-// page. A cursor is the number of messages on the pages before.
-func slackPage(messages []SlackMessage, form url.Values) slackAnswer {
-	inclusive := slackBool(form.Get("inclusive"))
-	messages = slices.DeleteFunc(messages, func(m SlackMessage) bool {
-		return !slackBetween(m.TS, form.Get("oldest"), form.Get("latest"), inclusive)
-	})
-	limit, err := strconv.Atoi(cmp.Or(form.Get("limit"), "100"))
-	if err != nil || limit < 1 || limit > 999 {
-		return slackError("invalid_limit")
-	}
-	from, err := strconv.Atoi(cmp.Or(form.Get("cursor"), "0"))
-	if err != nil || from < 0 || from > len(messages) {
-		return slackError("invalid_cursor")
-	}
-	to := min(from+limit, len(messages))
-	page := slices.Clone(messages[from:to])
-	if !slackBool(form.Get("include_all_metadata")) {
-		for i := range page {
-			page[i].Metadata = nil
-		}
-	}
-	answer := slackAnswer{"ok": true, "messages": page, "has_more": to < len(messages)}
-	if to < len(messages) {
-		answer["response_metadata"] = map[string]any{"next_cursor": strconv.Itoa(to)}
-	}
-	return answer
 }
 
 func slackBetween(ts, oldest, latest string, inclusive bool) bool {

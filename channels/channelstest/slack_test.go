@@ -128,10 +128,16 @@ func TestSlack_Reading(t *testing.T) {
 	if _, answer := s.call(t, "conversations.replies", "ts", "1.1"); answer["error"] != "thread_not_found" {
 		t.Errorf("a thread that is not there: %v", answer)
 	}
-	_, bare := s.call(t, "conversations.history", "limit", "1")
-	_, full := s.call(t, "conversations.history", "limit", "1", "include_all_metadata", "1")
-	if strings.Contains(fmt.Sprint(bare), "event_payload") || !strings.Contains(fmt.Sprint(full), "event_payload") {
-		t.Errorf("metadata unasked %v, asked %v", bare, full)
+	for _, method := range []string{"conversations.history", "conversations.replies"} {
+		_, bare := s.call(t, method, "ts", ts[0])
+		_, full := s.call(t, method, "ts", ts[0], "include_all_metadata", "1")
+		if b := fmt.Sprint(bare); strings.Contains(b, "event_payload") || !strings.Contains(b, "event_type") ||
+			!strings.Contains(fmt.Sprint(full), "event_payload") {
+			t.Errorf("%s: metadata unasked %v, asked %v", method, bare, full)
+		}
+	}
+	if m := s.Messages(SlackRoom)[0].Metadata; m.Payload["id"] != "1" {
+		t.Errorf("reading changed the metadata: %+v", m)
 	}
 	if _, answer := s.call(t, "auth.test"); answer["bot_id"] != "B1" {
 		t.Errorf("auth.test: %v", answer)
@@ -167,5 +173,65 @@ func TestSlack_Faults(t *testing.T) {
 	}
 	if forms := s.Forms("chat.postMessage"); len(forms) != 3 || forms[2].Get("text") != "3" {
 		t.Errorf("forms %v", forms)
+	}
+}
+
+func TestSlack_ReadingWithout(t *testing.T) {
+	s := NewSlack(t)
+	now := time.Now()
+	var ts []string
+	for i := range 4 {
+		m := SlackMessage{User: "U9", Text: fmt.Sprint(i), TS: SlackTS(now.Add(time.Duration(i-4) * time.Hour))}
+		if i == 3 {
+			m.ThreadTS = ts[2]
+		}
+		ts = append(ts, s.Plant(SlackRoom, m).TS)
+	}
+	read := func(method string, params ...string) string {
+		t.Helper()
+		_, answer := s.call(t, method, params...)
+		if code, failed := answer["error"]; failed {
+			return fmt.Sprint(code, " ", answer["needed"])
+		}
+		var all strings.Builder
+		for _, m := range answer["messages"].([]any) {
+			all.WriteString(m.(map[string]any)["text"].(string))
+		}
+		if answer["is_limited"] == true {
+			all.WriteString(" limited")
+		}
+		return all.String()
+	}
+	want := func(got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("read %q, want %q", got, want)
+		}
+	}
+	want(read("conversations.history"), "210")
+	want(read("conversations.replies", "ts", ts[2], "oldest", ts[3], "inclusive", "1"), "23")
+	want(read("conversations.replies", "ts", ts[2], "latest", ts[2]), "")
+	s.HideBefore(now.Add(-150 * time.Minute))
+	want(read("conversations.history"), "2 limited")
+	want(read("conversations.history", "latest", ts[2]), " limited")
+	want(read("conversations.replies", "ts", ts[0]), "thread_not_found <nil>")
+	s.HideBefore(now.Add(-24 * time.Hour))
+	want(read("conversations.history"), "210")
+	s.HideBefore(time.Time{})
+	s.LimitPages(1)
+	want(read("conversations.history", "limit", "200"), "2")
+	want(read("conversations.history", "limit", "200", "cursor", "2"), "0")
+	s.LimitPages(0)
+	s.Disguise(func(m *SlackMessage) { m.Text = "x" })
+	want(read("conversations.history"), "xxx")
+	s.DenyReading("channels:history")
+	want(read("conversations.history"), "missing_scope channels:history")
+	want(read("conversations.replies", "ts", ts[2]), "missing_scope channels:history")
+	if status, answer := s.call(t, "chat.postMessage", "text", "x"); answer["ok"] != true {
+		t.Errorf("posting needs no scope for reading: %d, %v", status, answer)
+	}
+	s.DenyReading("")
+	if got := s.Messages(SlackRoom)[0]; got.Text != "0" || got.User != "U9" {
+		t.Errorf("message %+v, want what was planted", got)
 	}
 }

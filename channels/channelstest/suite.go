@@ -63,6 +63,9 @@ func Run(t *testing.T, newKind func(t *testing.T) Kind) {
 			tt.run(t, newKind(t))
 		})
 	}
+	if _, ok := newKind(t).Channel.(channels.Witness); ok {
+		runWitness(t, newKind)
+	}
 	if newKind(t).Server == nil {
 		return
 	}

@@ -69,7 +69,13 @@ func verdicts() []verdict {
 		status int
 		reason channels.Reason
 	}{
-		{101, ""}, {408, ""}, {500, ""}, {502, ""}, {503, ""}, {504, ""}, {520, ""},
+		{101, ""},
+		{408, ""},
+		{500, ""},
+		{502, ""},
+		{503, ""},
+		{504, ""},
+		{520, ""},
 		{401, channels.ReasonAuth},
 		{403, channels.ReasonAuth},
 		{404, channels.ReasonConfig},

@@ -2,6 +2,7 @@ package slack
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -22,12 +23,13 @@ const defaultWait = 30 * time.Second
 // here and from nowhere else.
 type call struct {
 	client   *http.Client
+	limit    int // of the answer's body; 0 is wire.MaxBody
 	exchange *wire.Exchange
 }
 
 // Do implements slack-go's client interface.
 func (c *call) Do(req *http.Request) (*http.Response, error) {
-	c.exchange = wire.Do(c.client, req)
+	c.exchange = wire.DoLimit(c.client, req, cmp.Or(c.limit, wire.MaxBody))
 	x := c.exchange
 	if x.Status == 0 {
 		return nil, errors.New("no answer")
@@ -47,9 +49,26 @@ type answer struct {
 	Message    *struct {
 		ThreadTS string `json:"thread_ts"`
 	} `json:"message"`
-	Messages []struct {
-		TS string `json:"ts"`
-	} `json:"messages"`
+
+	UserID string `json:"user_id"` // of auth.test
+	BotID  string `json:"bot_id"`  // likewise, for a bot token
+
+	// Of a page of messages. nil is no page: an empty one is a list too.
+	Messages  []message `json:"messages"`
+	HasMore   bool      `json:"has_more"`
+	IsLimited bool      `json:"is_limited"` // the plan hides messages that are older
+	Next      struct {
+		Cursor string `json:"next_cursor"`
+	} `json:"response_metadata"`
+}
+
+// message is what of a message that was read is looked at.
+type message struct {
+	TS       string          `json:"ts"`
+	Subtype  string          `json:"subtype"`
+	User     string          `json:"user"`
+	BotID    string          `json:"bot_id"`
+	Metadata json.RawMessage `json:"metadata"` // anybody's, of any form
 }
 
 // verdict says what the call proves: an answer with "ok": true, or a

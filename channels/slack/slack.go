@@ -67,6 +67,7 @@ type Channel struct {
 	o       Options
 	threads *threads      // nil: no bindings are kept
 	gap     time.Duration // between the parts of one delivery
+	self    self
 }
 
 // New gives the channel. It reads and sends nothing.

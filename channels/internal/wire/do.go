@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// MaxBody is how much of an answer's body is read.
+// MaxBody is how much of an answer's body Do reads.
 const MaxBody = 64 << 10
 
 // maxHops is how often a request follows redirects within its own origin.
@@ -60,7 +60,7 @@ type Exchange struct {
 	// Status is the answer's status, 0 when none came.
 	Status int
 	Header http.Header
-	// Body is the answer's body, cut at MaxBody (Truncated), or as much as
+	// Body is the answer's body, cut at the limit (Truncated), or as much as
 	// came before Err.
 	Body      []byte
 	Truncated bool
@@ -87,10 +87,14 @@ type Exchange struct {
 // 307 and 308 are followed a few times, within the same scheme, host and port
 // only; 301, 302 and 303 too for GET and HEAD. The exchange is then that of
 // the last request, the ones before having been answered with "not here".
-func Do(client *http.Client, req *http.Request) *Exchange {
+func Do(client *http.Client, req *http.Request) *Exchange { return DoLimit(client, req, MaxBody) }
+
+// DoLimit is Do for an answer that may be longer: limit bytes of its body are
+// read, in place of MaxBody.
+func DoLimit(client *http.Client, req *http.Request, limit int) *Exchange {
 	req = sendable(req)
 	for hop := 0; ; hop++ {
-		x := try(client, req)
+		x := try(client, req, limit)
 		if hop == maxHops {
 			return x
 		}
@@ -126,7 +130,7 @@ func sendable(req *http.Request) *http.Request {
 // trace. WroteHeaders is called when the header has been handed to the
 // connection's buffer: at or before the moment at which a receiver can have it
 // whole. The transport has stopped writing by the time it returns an error.
-func try(client *http.Client, req *http.Request) *Exchange {
+func try(client *http.Client, req *http.Request, limit int) *Exchange {
 	x := &Exchange{Host: req.URL.Host}
 	var wrote, tlsFailed atomic.Bool
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
@@ -144,12 +148,12 @@ func try(client *http.Client, req *http.Request) *Exchange {
 	if x.Status == http.StatusSwitchingProtocols {
 		return x // what follows is no body, and reading it would never end
 	}
-	x.Body, err = io.ReadAll(io.LimitReader(resp.Body, MaxBody+1))
+	x.Body, err = io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
 	if err != nil {
 		x.fail(req.Context(), err, false)
 	}
-	if len(x.Body) > MaxBody {
-		x.Body, x.Truncated = x.Body[:MaxBody], true
+	if len(x.Body) > limit {
+		x.Body, x.Truncated = x.Body[:limit], true
 	}
 	return x
 }

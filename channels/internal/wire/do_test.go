@@ -76,8 +76,10 @@ func TestM01_NothingWritten(t *testing.T) {
 		{"no route", "http://127.0.0.1:9", "unreachable", func(context.Context, string, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}
 		}},
-		{"connecting takes too long", "http://127.0.0.1:9", "timeout",
-			func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }},
+		{
+			"connecting takes too long", "http://127.0.0.1:9", "timeout",
+			func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() },
+		},
 		{"TLS with a plain server", strings.Replace(plain.URL(), "http:", "https:", 1), "tls", nil},
 		{"TLS with a stranger's certificate", stranger.URL, "tls", nil},
 		{"TLS with a silent peer", "https://" + silent.Addr().String(), "timeout", nil},
@@ -214,6 +216,17 @@ func TestBodyIsCut(t *testing.T) {
 		x := wire.Do(client, post(t, t.Context(), server.URL()))
 		if len(x.Body) != tt.want || x.Truncated != (tt.size > tt.want) || x.Verdict() != nil {
 			t.Errorf("%d bytes: got %d, cut %v, verdict %v", tt.size, len(x.Body), x.Truncated, x.Verdict())
+		}
+	}
+}
+
+func TestDoLimit_BodyIsCutThereAndNoSooner(t *testing.T) {
+	client, _ := newClient(t)
+	for _, size := range []int{3 * wire.MaxBody, 3*wire.MaxBody + 1} {
+		server := newServer(t, channelstest.Answer(200, strings.Repeat("x", size)))
+		x := wire.DoLimit(client, post(t, t.Context(), server.URL()), 3*wire.MaxBody)
+		if len(x.Body) != 3*wire.MaxBody || x.Truncated != (size > 3*wire.MaxBody) {
+			t.Errorf("%d bytes: got %d, cut %v", size, len(x.Body), x.Truncated)
 		}
 	}
 }
