@@ -13,7 +13,6 @@ import (
 	"the-loop/channels"
 	"the-loop/internal/eventlog"
 	"the-loop/outbox"
-	"the-loop/state"
 )
 
 // Ledger is the one channel of record.
@@ -87,8 +86,9 @@ type Result struct {
 	// Notes are for the person at the terminal: what was changed in the event,
 	// what could not be written.
 	Notes []string `json:"-"`
-	// Err says why the event was not taken at all: its type or work item is
-	// malformed, its text too long. Nothing was written or sent then.
+	// Err says why the event was not taken at all: its id, type or work item is
+	// malformed, its text too long, its detail no JSON. Nothing was written or
+	// sent then.
 	Err error `json:"-"`
 	// RecordErr is the ledger's error with RecordedNo.
 	RecordErr error `json:"-"`
@@ -149,40 +149,6 @@ func (b *Bus) PostTo(ctx context.Context, ev channels.Event, routes ...Route) Re
 	return res
 }
 
-// take makes the event what will be delivered: it gives it an id, mends its
-// text, and turns Detail into what a reader of its JSON would see.
-func (b *Bus) take(ev channels.Event) (channels.Event, []string, error) {
-	if ev.ID == "" {
-		ev.ID = state.NewID()
-	}
-	if err := ev.Validate(); err != nil {
-		return ev, nil, err
-	}
-	limit := b.MaxText
-	if limit <= 0 {
-		limit = MaxText
-	}
-	if len(ev.Text) > limit {
-		return ev, nil, fmt.Errorf("the text is %d bytes long; at most %d are carried", len(ev.Text), limit)
-	}
-	var notes []string
-	for _, s := range []*string{&ev.Text, &ev.Summary, &ev.URL, &ev.Source} {
-		var changed bool
-		if *s, changed = channels.CleanText(*s); changed && notes == nil {
-			notes = append(notes, "what was not valid UTF-8 text, or NUL, was replaced by \uFFFD")
-		}
-	}
-	if _, known := channels.LookupType(ev.Type); !known {
-		notes = append(notes, fmt.Sprintf("event type %s is not in the catalogue (the-loop channels list)", ev.Type))
-	}
-	raw, err := ev.Encode()
-	if err != nil {
-		return ev, nil, err
-	}
-	ev, err = channels.DecodeEvent(raw)
-	return ev, notes, err
-}
-
 func (b *Bus) owed(ev channels.Event) []Route {
 	return slices.DeleteFunc(slices.Clone(b.Routes), func(r Route) bool { return !r.Owes(ev) })
 }
@@ -192,7 +158,11 @@ func (b *Bus) record(ctx context.Context, res *Result) {
 	if b.Ledger == nil || !t.Recorded {
 		return
 	}
-	link, err := b.Ledger.Record(ctx, res.Event)
+	var link string
+	err := guard("the ledger", func() (err error) {
+		link, err = b.Ledger.Record(ctx, res.Event)
+		return err
+	})
 	if err != nil {
 		res.Recorded, res.RecordErr = RecordedNo, err
 		return
@@ -216,31 +186,46 @@ func (b *Bus) fanOut(ctx context.Context, ev channels.Event, at time.Time, owed 
 
 func (b *Bus) ask(ctx context.Context, ev channels.Event, at time.Time, r Route) (a outbox.Attempted) {
 	a = outbox.Attempted{Channel: r.Channel.Name(), Required: r.Required}
-	defer func() {
-		if p := recover(); p != nil {
-			a.Outcome = panicked()
+	asker := outbox.Asker{Channel: a.Channel}
+	err := guard("standing", func() error {
+		asker = r.Asker()
+		asker.Publishing = true
+		if b.Store == nil {
+			return nil
 		}
-	}()
-	asker := r.Asker()
-	asker.Publishing = true
-	if b.Store != nil {
-		// A disk that cannot be written must not stop the message: on an error
-		// the channel is asked.
-		if ok, st, err := b.Store.MayAsk(ctx, asker); !ok && err == nil {
-			a.Outcome = channels.Outcome{
-				State: channels.StatePending, Reason: channels.ReasonHeld, Code: st.Code, At: time.Now(),
-			}
-			return a
+		ok, st, err := b.Store.MayAsk(ctx, asker)
+		if ok || err != nil || st == nil {
+			return err
 		}
+		a.Outcome = channels.Outcome{
+			State: channels.StatePending, Reason: channels.ReasonHeld, Code: st.Code, At: time.Now(),
+		}
+		return nil
+	})
+	// A disk that cannot be written must not stop the message: on an error the
+	// channel is asked.
+	if err == nil && a.Outcome.State == channels.StatePending {
+		return a
 	}
 	a.At = time.Now()
 	a.Outcome = Attempt(ctx, r, channels.Delivery{Event: ev, At: at, Attempt: 1})
 	if b.Store != nil && ctx.Err() == nil { // when we gave up ourselves, it says nothing about the channel
 		// Standing that cannot be written costs the next publisher a request,
 		// and nobody an event.
-		_ = b.Store.Observe(ctx, asker, ev.ID, a.Outcome)
+		_ = guard("standing", func() error { return b.Store.Observe(ctx, asker, ev.ID, a.Outcome) })
 	}
 	return a
+}
+
+// guard runs what somebody else wrote. Its panic is an error, without the
+// panic's text, which nobody has checked for secrets.
+func guard(what string, f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%s panicked", what)
+		}
+	}()
+	return f()
 }
 
 // settle remembers what is still owed, and writes down the facts.
@@ -261,18 +246,17 @@ func (b *Bus) settle(
 		}
 	}
 	res.Stored = true
-	fail := func(doing string, err error) {
-		if err != nil {
-			res.Stored = false
-			res.Notes = append(res.Notes, fmt.Sprintf("%s: %v", doing, err))
-		}
-	}
 	e, err := outbox.NewEntry(res.Event, at, attempted)
-	if err == nil && len(e.Owed()) > 0 {
-		err = b.Store.Remember(ctx, e)
+	if err != nil {
+		e = &outbox.Entry{}
+	} else if len(e.Owed()) > 0 {
+		err = guard("the outbox", func() error { return b.Store.Remember(ctx, e) })
 		res.Queued = err == nil
 	}
-	fail("the event could not be kept", err)
+	if err != nil {
+		res.Stored = false
+		res.Notes = append(res.Notes, fmt.Sprintf("the event could not be kept: %v", err))
+	}
 	switch {
 	case res.Queued && len(posted) == 0:
 		_ = b.Log.Undelivered(ctx, sub, e.Channels, e.LastError)
@@ -284,7 +268,10 @@ func (b *Bus) settle(
 			_ = b.Log.Uncertain(ctx, sub, a.Channel, a.Outcome.Code)
 		}
 	}
-	fail("the event log could not be written", b.Log.Published(ctx, sub, posted, names, string(res.Recorded)))
+	if err := b.Log.Published(ctx, sub, posted, names, string(res.Recorded)); err != nil {
+		res.Stored = res.Stored && res.Queued // the outbox has it, or nothing on this disk does
+		res.Notes = append(res.Notes, fmt.Sprintf("the event log could not be written: %v", err))
+	}
 }
 
 func post(a outbox.Attempted) Post {

@@ -67,18 +67,13 @@ func (r Route) timeout() time.Duration {
 // channel to post, under the route's timeout, and turns whatever comes of it
 // into an Outcome. A channel that panics leaves the outcome unknown.
 func Attempt(ctx context.Context, r Route, d channels.Delivery) (o channels.Outcome) {
+	defer func() {
+		if p := recover(); p != nil { // nobody knows how far it got
+			o = channels.OutcomeOf(channels.Receipt{}, &channels.Uncertain{Code: "panic"})
+		}
+	}()
 	cause := fmt.Errorf("no answer from %s within %s", r.Channel.Name(), r.timeout())
 	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout(), cause)
 	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			o = panicked()
-		}
-	}()
 	return channels.OutcomeOf(r.Channel.Post(ctx, d))
-}
-
-// panicked is the outcome of a channel that panicked: nobody knows how far it got.
-func panicked() channels.Outcome {
-	return channels.OutcomeOf(channels.Receipt{}, &channels.Uncertain{Code: "panic"})
 }

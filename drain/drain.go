@@ -94,12 +94,8 @@ func (d *Drainer) Cycle(ctx context.Context) (Report, error) {
 	if err != nil || len(entries) == 0 && bad == 0 && !damaged && !d.hasUnsaved() {
 		return Report{}, err
 	}
-	release, held, err := d.opts.Role.Take(d.opts.Who)
-	if err != nil {
-		return Report{}, fmt.Errorf("take the drainer's role: %w", err)
-	}
-	if !held {
-		who, err := d.opts.Role.Holder()
+	release, who, err := d.takeRole(ctx)
+	if err != nil || release == nil {
 		return Report{Drainer: who}, err
 	}
 	defer release()
@@ -120,6 +116,26 @@ func (d *Drainer) Cycle(ctx context.Context) (Report, error) {
 	return d.runLanes(ctx, routes, entries)
 }
 
+// takeRole gives no release when somebody else, who is named, drains. Whoever
+// looks who has the role holds its lock for an instant, so that a refusal
+// without a holder is not believed at once.
+func (d *Drainer) takeRole(ctx context.Context) (release func(), who string, err error) {
+	for range 20 {
+		release, held, err := d.opts.Role.Take(d.opts.Who)
+		if err != nil {
+			return nil, "", fmt.Errorf("take the drainer's role: %w", err)
+		}
+		if held {
+			return release, "", nil
+		}
+		if who, err = d.opts.Role.Holder(); who != "" || err != nil || ctx.Err() != nil {
+			return nil, who, err
+		}
+		sleep(ctx, 10*time.Millisecond)
+	}
+	return nil, "another process", nil
+}
+
 func (d *Drainer) runLanes(ctx context.Context, routes []bus.Route, entries []*outbox.Entry) (Report, error) {
 	total := Report{Held: map[string]time.Time{}}
 	var mu sync.Mutex
@@ -131,7 +147,7 @@ func (d *Drainer) runLanes(ctx context.Context, routes []bus.Route, entries []*o
 			continue
 		}
 		wg.Go(func() {
-			l := lane{drainer: d, route: r, asker: r.Asker(), until: until}
+			l := lane{drainer: d, route: r, until: until}
 			err := survive(func() error { return l.run(ctx) })
 			mu.Lock()
 			defer mu.Unlock()
@@ -156,17 +172,25 @@ func (d *Drainer) hasUnsaved() bool {
 	return len(d.unsaved) > 0
 }
 
-// save settles what an earlier cycle learned and could not write.
+// save settles what was learned earlier and could not be written.
 func (d *Drainer) save(ctx context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for len(d.unsaved) > 0 {
-		if _, err := d.opts.Store.Settle(ctx, d.unsaved[0].claim, d.unsaved[0].outcome); err != nil {
+	for {
+		d.mu.Lock()
+		if len(d.unsaved) == 0 {
+			d.mu.Unlock()
+			return nil
+		}
+		u := d.unsaved[0]
+		d.mu.Unlock()
+		settled, err := d.opts.Store.Settle(ctx, u.claim, u.outcome)
+		if err != nil {
 			return err
 		}
+		d.mu.Lock()
 		d.unsaved = d.unsaved[1:]
+		d.mu.Unlock()
+		d.report(ctx, u.claim, u.outcome, settled)
 	}
-	return nil
 }
 
 func (d *Drainer) keepUnsaved(c outbox.Claimed, o channels.Outcome) {
@@ -175,20 +199,45 @@ func (d *Drainer) keepUnsaved(c outbox.Claimed, o channels.Outcome) {
 	d.unsaved = append(d.unsaved, unsaved{c, o})
 }
 
-// pace waits until the channel's rate allows one more send.
-func (d *Drainer) pace(ctx context.Context, r bus.Route) {
+// report writes down the facts of a settled attempt.
+func (d *Drainer) report(ctx context.Context, c outbox.Claimed, o channels.Outcome, s outbox.Settled) {
+	sub := eventlog.Subject{EntryID: c.Event.ID, EventType: c.Event.Type, WorkItem: c.Event.WorkItem}
+	switch o.State {
+	case channels.StateAccepted:
+		_ = d.opts.Log.DeliveredLate(ctx, sub, c.Channel, s.Attempts, s.Waited)
+		if len(s.Missed) > 0 {
+			_ = d.opts.Log.PartlyDelivered(ctx, sub, s.Missed, s.Error)
+		}
+	case channels.StateUncertain:
+		_ = d.opts.Log.Uncertain(ctx, sub, c.Channel, o.Code)
+	default:
+		if s.Dead {
+			_ = d.opts.Log.Dead(ctx, sub, c.Channel, string(o.Reason), o.Code, s.Attempts)
+		}
+	}
+}
+
+// pace waits until the channel's rate allows one more send. ok is false when
+// that would be after until: the send is left to a later cycle, and so is its
+// turn.
+func (d *Drainer) pace(ctx context.Context, r bus.Route, until time.Time) (ok bool) {
 	if r.Rate <= 0 {
-		return
+		return true
 	}
 	d.mu.Lock()
-	at := d.next[r.Channel.Name()]
 	now := time.Now()
+	at := d.next[r.Channel.Name()]
 	if at.Before(now) {
 		at = now
+	}
+	if at.After(until) {
+		d.mu.Unlock()
+		return false
 	}
 	d.next[r.Channel.Name()] = at.Add(time.Duration(float64(time.Second) / r.Rate))
 	d.mu.Unlock()
 	sleep(ctx, at.Sub(now))
+	return true
 }
 
 func sleep(ctx context.Context, d time.Duration) {

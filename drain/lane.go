@@ -6,7 +6,6 @@ import (
 
 	"the-loop/bus"
 	"the-loop/channels"
-	"the-loop/internal/eventlog"
 	"the-loop/outbox"
 )
 
@@ -16,6 +15,9 @@ type lane struct {
 	route   bus.Route
 	asker   outbox.Asker
 	until   time.Time // no send is started after it
+	// probing: the channel is not in good standing. doubted: one send of this
+	// lane was left without an answer, and one more has been tried since.
+	probing, doubted bool
 
 	accepted, refused, uncertain int
 	heldUntil                    time.Time
@@ -23,6 +25,7 @@ type lane struct {
 
 func (l *lane) run(ctx context.Context) error {
 	store := l.drainer.opts.Store
+	l.asker = l.route.Asker()
 	for l.goesOn(ctx) {
 		ok, standing, err := store.MayAsk(ctx, l.asker)
 		if err != nil {
@@ -33,7 +36,7 @@ func (l *lane) run(ctx context.Context) error {
 			return nil
 		}
 		n, last := l.drainer.opts.Budget, ""
-		if standing != nil { // a probe
+		if l.probing = standing != nil; l.probing {
 			n, last = 1, standing.LastEntry
 		}
 		claims, err := store.Claim(ctx, l.route.Channel.Name(), n, last)
@@ -62,19 +65,33 @@ func (l *lane) goesOn(ctx context.Context) bool {
 // the channel shows that it would say the same to all of them.
 func (l *lane) sendAll(ctx context.Context, claims []outbox.Claimed) (left []outbox.Claimed, err error) {
 	for i, c := range claims {
-		l.drainer.pace(ctx, l.route)
-		if !l.goesOn(ctx) {
+		if !l.drainer.pace(ctx, l.route, l.until) || !l.goesOn(ctx) {
 			return claims[i:], nil
 		}
 		o, sent, err := l.send(ctx, c)
 		if err != nil {
 			return claims[i:], err
 		}
-		if sent && o.State != channels.StateAccepted && (o.Reason.Standing() || o.Reason == channels.ReasonRate) {
+		if sent && l.stops(o) {
 			return nil, l.drainer.opts.Store.Unclaim(context.WithoutCancel(ctx), claims[i+1:])
 		}
 	}
 	return nil, nil
+}
+
+// stops reports whether the channel would say the same to the next one too.
+// When a channel in good standing leaves one send without an answer it may be
+// that message's fault: one more is tried before the lane is given up.
+func (l *lane) stops(o channels.Outcome) bool {
+	switch {
+	case o.State == channels.StateAccepted:
+		l.doubted = false
+		return false
+	case o.Reason == channels.ReasonUnknown && !l.probing && !l.doubted:
+		l.doubted = true
+		return false
+	}
+	return o.Reason.Standing() || o.Reason == channels.ReasonRate
 }
 
 // send makes one attempt: written down, sent, settled, in this order.
@@ -98,7 +115,12 @@ func (l *lane) send(ctx context.Context, c outbox.Claimed) (o channels.Outcome, 
 		_ = store.Observe(done, l.asker, c.Event.ID, o)
 	}
 	l.count(o)
-	l.report(done, c, o, settled)
+	if err == nil {
+		l.drainer.report(done, c, o, settled)
+	}
+	if l.drainer.opts.Outcome != nil {
+		l.drainer.opts.Outcome(c, o)
+	}
 	return o, true, err
 }
 
@@ -110,27 +132,6 @@ func (l *lane) count(o channels.Outcome) {
 		l.refused++
 	default:
 		l.uncertain++
-	}
-}
-
-func (l *lane) report(ctx context.Context, c outbox.Claimed, o channels.Outcome, s outbox.Settled) {
-	opts := l.drainer.opts
-	sub := eventlog.Subject{EntryID: c.Event.ID, EventType: c.Event.Type, WorkItem: c.Event.WorkItem}
-	switch o.State {
-	case channels.StateAccepted:
-		_ = opts.Log.DeliveredLate(ctx, sub, c.Channel, s.Attempts, s.Waited)
-		if len(s.Missed) > 0 {
-			_ = opts.Log.PartlyDelivered(ctx, sub, s.Missed, s.Error)
-		}
-	case channels.StateUncertain:
-		_ = opts.Log.Uncertain(ctx, sub, c.Channel, o.Code)
-	default:
-		if s.Dead {
-			_ = opts.Log.Dead(ctx, sub, c.Channel, string(o.Reason), o.Code, s.Attempts)
-		}
-	}
-	if opts.Outcome != nil {
-		opts.Outcome(c, o)
 	}
 }
 

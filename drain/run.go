@@ -2,8 +2,11 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"runtime/debug"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"time"
 )
 
@@ -18,7 +21,11 @@ func (d *Drainer) Start(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.done != nil {
-		return
+		select {
+		case <-d.done: // it has ended
+		default:
+			return
+		}
 	}
 	ctx, d.cancel = context.WithCancel(ctx)
 	d.done = make(chan struct{})
@@ -30,7 +37,6 @@ func (d *Drainer) Start(ctx context.Context) {
 func (d *Drainer) Stop() {
 	d.mu.Lock()
 	cancel, done := d.cancel, d.done
-	d.cancel, d.done = nil, nil
 	d.mu.Unlock()
 	if done == nil {
 		return
@@ -64,6 +70,9 @@ func (d *Drainer) loop(ctx context.Context, done chan struct{}) {
 		}
 		timer.Stop()
 	}
+	if err := d.save(context.WithoutCancel(ctx)); err != nil {
+		d.tell(fmt.Errorf("what the last cycle learned is not written down: %w", err))
+	}
 }
 
 // slept reports whether a wait took so much longer than asked that whatever
@@ -71,26 +80,55 @@ func (d *Drainer) loop(ctx context.Context, done chan struct{}) {
 func slept(waited, asked time.Duration) bool { return waited > asked+slack }
 
 func (d *Drainer) cycle(ctx context.Context, probe bool) error {
+	var released error
 	if probe {
-		if err := d.opts.Store.Release(ctx); err != nil {
-			d.tell(fmt.Errorf("release failing channels: %w", err))
+		if released = d.opts.Store.Release(ctx); released != nil {
+			released = fmt.Errorf("release failing channels: %w", released)
 		}
 	}
-	return survive(func() error {
+	err := survive(func() error {
 		_, err := d.Cycle(ctx)
 		return err
 	})
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = nil // we were told to stop
+	}
+	return errors.Join(released, err)
 }
 
 // survive turns a panic into an error: one bad entry or channel must not end
-// the others' deliveries.
+// the others' deliveries. The error says where it was. Of the panic's own words
+// it keeps those of Go's runtime; any other may hold what nobody has checked.
 func survive(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			what := fmt.Sprintf("%T", p)
+			if e, ok := p.(runtime.Error); ok {
+				what = e.Error()
+			}
+			err = fmt.Errorf("panic: %s%s", what, panickedAt())
 		}
 	}()
 	return f()
+}
+
+// panickedAt names the innermost functions of a panic in our own words, the
+// same ones each time.
+func panickedAt() string {
+	var pcs [32]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	var at strings.Builder
+	for n := 0; n < 6; {
+		f, more := frames.Next()
+		if !strings.HasPrefix(f.Function, "runtime.") {
+			fmt.Fprintf(&at, " < %s:%d", filepath.Base(f.File), f.Line)
+			n++
+		}
+		if !more {
+			break
+		}
+	}
+	return at.String()
 }
 
 func (d *Drainer) tell(err error) {

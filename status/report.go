@@ -4,6 +4,7 @@
 package status
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ type Source struct {
 	Interval time.Duration
 	// Askers are the channels as configured here and now.
 	Askers []outbox.Asker
-	// DropsRepeats tells how long a channel's receiver drops repeated ids.
+	// DropsRepeats tells how long a channel's receiver drops repeated ids. nil
+	// means that none does.
 	DropsRepeats func(channel string) time.Duration
 	// Missing names the variables and files that the config wants and that are
 	// not there.
@@ -55,6 +57,8 @@ type Heartbeat struct {
 	// LastError is why the last cycle failed, "" when it did not.
 	LastError  string `json:"lastError,omitempty"`
 	ConfigHash string `json:"configHash"`
+	// Listen is the address that it listens on, with the port that it got.
+	Listen string `json:"listen,omitempty"`
 	// Missing names the variables that the daemon lacks, never their values.
 	Missing []string `json:"missing"`
 }
@@ -106,6 +110,9 @@ func Make(src Source) Report {
 		OK: true, Root: src.Root.Dir(), Config: src.Config, Services: []Service{}, SetAside: []string{},
 		Missing: append([]string{}, src.Missing...), Unreadable: []string{},
 	}
+	if src.DropsRepeats == nil {
+		src.DropsRepeats = func(string) time.Duration { return 0 }
+	}
 	unreadable := func(what string, err error) {
 		if err != nil {
 			r.Unreadable = append(r.Unreadable, fmt.Sprintf("%s: %v", what, cause(err)))
@@ -127,6 +134,7 @@ func Make(src Source) Report {
 	r.SetAside = append(r.SetAside, aside...)
 	entries, bad, damaged, err := src.Store.Entries()
 	unreadable(state.Outbox, err)
+	unreadable(state.Health, checkHealth(src.Root))
 	r.ChannelDelivery.fill(src, entries)
 	r.ChannelDelivery.BadEntries, r.ChannelDelivery.Damaged = bad, damaged
 	return r
@@ -139,6 +147,31 @@ func cause(err error) error {
 		return p.Err
 	}
 	return err
+}
+
+// checkHealth says why the standing of channels is not known. The outbox takes
+// it for good then, so that a damaged file stops nobody.
+func checkHealth(root *state.Root) error {
+	b, err := root.Document(state.Health).Read()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if b = bytes.TrimSpace(state.TrimBOM(b)); len(b) == 0 {
+		return nil
+	}
+	var h struct {
+		Version int `json:"version"`
+	}
+	if json.Unmarshal(b, &h) != nil {
+		return errors.New("damaged; the next change sets it aside")
+	}
+	if h.Version > 1 {
+		return errors.New("written by a newer version")
+	}
+	return nil
 }
 
 func readHeartbeat(root *state.Root, service string) (*Heartbeat, error) {
@@ -162,7 +195,10 @@ func (d *Delivery) fill(src Source, entries []*outbox.Entry) {
 	if len(entries) == 0 {
 		return
 	}
-	at := entries[0].At
+	at := now // of an entry that does not know its time
+	if i := slices.IndexFunc(entries, func(e *outbox.Entry) bool { return !e.At.IsZero() }); i >= 0 {
+		at = entries[i].At
+	}
 	d.Oldest = &at
 	d.WaitedSeconds = max(0, int64(now.Sub(at).Seconds()))
 	standings := map[string]*outbox.Standing{}
@@ -186,30 +222,37 @@ func (d *Delivery) fill(src Source, entries []*outbox.Entry) {
 			d.NeedsPerson++
 			continue
 		}
-		try, channel := nextTry(e, src, standings)
-		if next.IsZero() || try.Before(next) {
+		try, channel := nextTry(e, src, standings, now)
+		if len(blockedBy) == 0 || try.Before(next) {
 			next = try
 		}
 		blockedBy[channel] = true
 	}
 	slices.Sort(d.Channels)
-	if !next.IsZero() {
+	if len(blockedBy) > 0 {
+		if next.IsZero() { // an entry that does not know its time is due
+			next = now
+		}
 		d.NextTryAt = &next
 	}
 	d.Waiting = d.waiting(blockedBy, standings)
 }
 
 // nextTry is when the entry's next delivery may go out, and by which channel.
-func nextTry(e *outbox.Entry, src Source, standings map[string]*outbox.Standing) (at time.Time, channel string) {
+func nextTry(
+	e *outbox.Entry, src Source, standings map[string]*outbox.Standing, now time.Time,
+) (at time.Time, channel string) {
 	for _, name := range e.Owed() {
+		d := e.Deliveries[name]
 		due, ok := e.DueAt(name, src.Store.Backoff())
 		if !ok {
-			if e.Deliveries[name].State != channels.StateUncertain {
+			repeats := d.State == channels.StateUncertain && now.Sub(d.FirstSentAt) < src.DropsRepeats(name)
+			if !repeats && d.State != channels.StateSending {
 				continue
 			}
-			due = e.Deliveries[name].At // repeated by id at the next cycle
+			due = d.At // by id at the next cycle, or in the air right now
 		}
-		if st := standings[name]; st != nil && st.Until.After(due) {
+		if st := standings[name]; st != nil && st.Until.After(due) && d.State != channels.StateSending {
 			due = st.Until
 		}
 		if channel == "" || due.Before(at) {

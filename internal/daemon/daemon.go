@@ -23,7 +23,8 @@ import (
 )
 
 // HeartbeatEvery is how often a daemon that has nothing new to say repeats
-// that it is there.
+// that it is there. It has when its first cycle ended, when a cycle fails in
+// another way than the one before or not any more, and after a reload.
 const HeartbeatEvery = time.Minute
 
 // ErrRunning is returned when the service already runs on this root.
@@ -47,7 +48,7 @@ type Options struct {
 	Service string
 	Version string
 	Root    *state.Root
-	Logger  *slog.Logger
+	Logger  *slog.Logger // nil discards
 	Log     *eventlog.Log
 	// Handler serves the listener, where there is one.
 	Handler http.Handler
@@ -61,6 +62,9 @@ type Options struct {
 // read, the service already runs (ErrRunning), the run lock cannot be taken,
 // or the listener cannot be opened.
 func Run(ctx context.Context, o Options) error {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	setup, err := o.Setup()
 	if err != nil {
 		return err
@@ -70,15 +74,15 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer release()
-	d := &service{opts: o, beat: status.Heartbeat{
+	d := &service{opts: o, news: make(chan struct{}, 1), beat: status.Heartbeat{
 		Version: o.Version, PID: os.Getpid(), StartedAt: time.Now().UTC().Truncate(time.Second),
 	}}
 	if err := d.apply(ctx, setup); err != nil {
 		return err
 	}
-	defer d.stop()
 	_ = o.Log.Service(ctx, o.Service, "started")
 	d.loop(ctx)
+	d.stop()
 	_ = o.Log.Service(context.WithoutCancel(ctx), o.Service, "stopped")
 	return nil
 }
@@ -110,8 +114,10 @@ type service struct {
 	opts    Options
 	setup   Setup
 	drainer *drain.Drainer
-	server  *http.Server
-	trouble trouble
+	server  *server // nil: none
+	trouble trouble // of the cycles
+	beating trouble // of the heartbeat
+	news    chan struct{}
 
 	mu   sync.Mutex
 	beat status.Heartbeat
@@ -126,6 +132,7 @@ func (s *service) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case <-s.news:
 		case <-s.opts.Reload:
 			s.reload(ctx)
 		}
@@ -173,51 +180,48 @@ func (s *service) apply(ctx context.Context, setup Setup) error {
 
 // listen opens the new listener before it closes the old one.
 func (s *service) listen(ctx context.Context, address string) error {
-	var server *http.Server
+	var next *server
+	bound := ""
 	if address != "" {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
 			return fmt.Errorf("listen on %s: %w", address, err)
 		}
-		server = &http.Server{
-			Handler: s.opts.Handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
-			WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-			ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug),
-		}
-		go func() { _ = server.Serve(l) }()
-		s.opts.Logger.InfoContext(ctx, "listening", "address", l.Addr().String())
+		bound = l.Addr().String()
+		next = serve(l, s.opts.Handler, s.opts.Logger)
+		s.opts.Logger.InfoContext(ctx, "listening", "address", bound)
 	}
-	s.closeServer()
-	s.server = server
+	s.server.close()
+	s.server = next
+	s.mu.Lock()
+	s.beat.Listen = bound
+	s.mu.Unlock()
 	return nil
-}
-
-func (s *service) closeServer() {
-	if s.server == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if s.server.Shutdown(ctx) != nil {
-		_ = s.server.Close()
-	}
 }
 
 func (s *service) stop() {
 	if s.drainer != nil {
 		s.drainer.Stop()
 	}
-	s.closeServer()
+	s.server.close()
 }
 
 // cycled is told how each cycle of the drainer ended.
 func (s *service) cycled(err error) {
 	s.trouble.report(s.opts.Logger, "drain cycle failed", err)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.beat.LastCycleAt, s.beat.LastError = time.Now().UTC().Truncate(time.Second), ""
+	text := ""
 	if err != nil {
-		s.beat.LastError = firstLine(err)
+		text = firstLine(err)
+	}
+	s.mu.Lock()
+	news := s.beat.LastCycleAt.IsZero() || kind(text) != kind(s.beat.LastError)
+	s.beat.LastCycleAt, s.beat.LastError = time.Now().UTC().Truncate(time.Second), text
+	s.mu.Unlock()
+	if news {
+		select {
+		case s.news <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -235,7 +239,7 @@ func (s *service) writeHeartbeat(ctx context.Context) {
 			return tx.Write(append(b, '\n'))
 		})
 	}
-	if err != nil && ctx.Err() == nil {
-		s.opts.Logger.WarnContext(ctx, "heartbeat cannot be written", "error", err)
+	if ctx.Err() == nil {
+		s.beating.report(s.opts.Logger, "heartbeat cannot be written", err)
 	}
 }

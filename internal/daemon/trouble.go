@@ -8,7 +8,8 @@ import (
 )
 
 // trouble logs a failure that comes back again and again once: when its text
-// changes, once an hour, and when it is over.
+// changes, once an hour, and when it is over. Digits are no change: they are
+// the names of temporary files, ports, counts.
 type trouble struct {
 	mu     sync.Mutex
 	text   string
@@ -27,10 +28,19 @@ func (t *trouble) report(logger *slog.Logger, what string, err error) {
 		return
 	}
 	t.count++
-	if text := err.Error(); text != t.text || time.Since(t.logged) >= time.Hour {
+	if text := kind(err.Error()); text != t.text || time.Since(t.logged) >= time.Hour {
 		t.text, t.logged = text, time.Now()
 		logger.Error(what, "error", err)
 	}
+}
+
+func kind(text string) string {
+	return strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 func firstLine(err error) string {
