@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -13,7 +12,7 @@ import (
 // run is the whole program: it runs one command and gives its exit code.
 func run(ctx context.Context, args []string, w world) int {
 	app := newApp(w)
-	err := app.RunContext(ctx, flagsFirst(app, args))
+	err := app.RunContext(ctx, arrange(app, args))
 	return report(ctx, w.stderr, err)
 }
 
@@ -24,12 +23,17 @@ func newApp(w world) *cli.App {
 		demoCommand(w), versionCommand(w),
 	}
 	for _, c := range commands {
-		prepare(c)
+		prepare("the-loop", c)
 	}
 	return &cli.App{
-		Name:            "the-loop",
-		Usage:           "carries messages between work and people, and never loses one",
-		UsageText:       "the-loop COMMAND [flags]\n\nThe first time: the-loop demo, then the-loop init.",
+		Name:      "the-loop",
+		Usage:     "carries messages between work and people, and never loses one",
+		UsageText: "the-loop COMMAND [flags]",
+		Description: "The first time: the-loop demo, then the-loop init.\n\n" + example(
+			`the-loop ask --work-item local:release#3 --question "Ship it?"`,
+			"the-loop status",
+			"the-loop help outbox drain",
+		),
 		Commands:        commands,
 		Flags:           commonFlags(),
 		HideVersion:     true,
@@ -46,28 +50,30 @@ func newApp(w world) *cli.App {
 }
 
 // prepare gives every command what all commands have.
-func prepare(c *cli.Command) {
+func prepare(path string, c *cli.Command) {
+	path += " " + c.Name
 	c.HideHelpCommand = true
 	c.OnUsageError = usageError
-	if len(c.Subcommands) > 0 {
-		c.Action = unknownCommand
-		for _, sub := range c.Subcommands {
-			prepare(sub)
-		}
-		return
-	}
 	c.Flags = append(c.Flags, commonFlags()...)
+	c.UsageText = strings.TrimSpace(path+" "+c.ArgsUsage) + " [flags]"
+	if len(c.Subcommands) > 0 {
+		c.UsageText = path + " COMMAND [flags]"
+		c.Action = unknownCommand
+	}
+	for _, sub := range c.Subcommands {
+		prepare(path, sub)
+	}
 }
 
 func commonFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "config", Usage: "read `FILE` and look for no other config"},
-		&cli.StringFlag{Name: "log-level", Usage: "log `LEVEL` and above to stderr: debug, info, warn, error"},
+		&cli.StringFlag{Name: "log-level", Usage: "log to stderr from `LEVEL` on: debug, info, warn or error"},
 	}
 }
 
 func formatFlag() cli.Flag {
-	return &cli.StringFlag{Name: "format", Value: "text", Usage: "print `text` for people or json for programs"}
+	return &cli.StringFlag{Name: "format", Value: "text", Usage: "as `FORMAT`, text or json"}
 }
 
 // wantsJSON reads --format.
@@ -129,117 +135,27 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: "); ok {
 		name = strings.TrimLeft(name, "-")
-		f := usage("unknown flag --%s", name)
+		f := usage("unknown flag %s", dashed(name))
 		var names []string
 		for _, flag := range c.Command.Flags {
 			names = append(names, flag.Names()[0])
 		}
 		if s := nearest(name, names); s != "" {
-			return f.withHint("did you mean --%s?", s)
+			return f.withHint("did you mean %s?", dashed(s))
 		}
 		return f.withHint("%s --help", c.Command.HelpName)
 	}
 	if name, ok := strings.CutPrefix(text, "flag needs an argument: "); ok {
-		return usage("flag --%s wants a value", strings.TrimLeft(name, "-"))
+		return usage("flag %s wants a value", dashed(strings.TrimLeft(name, "-")))
 	}
 	return usage("%s", text)
 }
 
-// nearest finds what was probably meant: at most a third of it is wrong.
-func nearest(typed string, known []string) string {
-	best, at := "", len(typed)/3+2
-	for _, k := range known {
-		if d := distance(typed, k); d < at || strings.HasPrefix(k, typed) && typed != "" {
-			best, at = k, min(d, at)
-		}
+func dashed(flag string) string {
+	if len(flag) == 1 {
+		return "-" + flag
 	}
-	return best
-}
-
-// distance is the number of insertions, deletions and replacements between two
-// strings.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
-}
-
-// flagsFirst moves flags before the arguments, so that they may be typed in any
-// order: the flag package stops at the first argument. What follows "--" stays.
-func flagsFirst(app *cli.App, args []string) []string {
-	if len(args) < 2 {
-		return args
-	}
-	path, rest, flags := commandPath(app, args[1:])
-	var front, back []string
-	for i := 0; i < len(rest); i++ {
-		a := rest[i]
-		switch {
-		case a == "--":
-			back = append(back, rest[i+1:]...)
-			i = len(rest)
-		case len(a) > 1 && a[0] == '-':
-			front = append(front, a)
-			if !strings.Contains(a, "=") && takesValue(flags, strings.TrimLeft(a, "-")) && i+1 < len(rest) {
-				i++
-				front = append(front, rest[i])
-			}
-		default:
-			back = append(back, a)
-		}
-	}
-	out := slices.Concat(args[:1], path, front)
-	if len(back) > 0 {
-		out = append(append(out, "--"), back...)
-	}
-	return out
-}
-
-// commandPath splits the arguments into the command with the flags before it,
-// and the rest; flags are those of the command.
-func commandPath(app *cli.App, args []string) (path, rest []string, flags []cli.Flag) {
-	commands, flags := app.Commands, app.Flags
-	for i := 0; i < len(args); i++ {
-		a := args[i]
-		if len(a) > 1 && a[0] == '-' && len(commands) > 0 && a != "--" {
-			path = append(path, a)
-			if !strings.Contains(a, "=") && takesValue(flags, strings.TrimLeft(a, "-")) && i+1 < len(args) {
-				i++
-				path = append(path, args[i])
-			}
-			continue
-		}
-		j := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(a) })
-		if j < 0 {
-			return path, args[i:], flags
-		}
-		path = append(path, a)
-		flags, commands = commands[j].Flags, commands[j].Subcommands
-	}
-	return path, nil, flags
-}
-
-func takesValue(flags []cli.Flag, name string) bool {
-	for _, f := range flags {
-		if slices.Contains(f.Names(), name) {
-			d, ok := f.(cli.DocGenerationFlag)
-			return ok && d.TakesValue()
-		}
-	}
-	return false
+	return "--" + flag
 }
 
 // printf prints to people. Failing to is not worth failing for.

@@ -15,15 +15,15 @@ import (
 func askCommand(w world) *cli.Command {
 	return &cli.Command{
 		Name:  "ask",
-		Usage: "record a question about a work item and send it to whoever can answer",
+		Usage: "record a question and send it to whoever can answer",
 		Description: example(
 			`the-loop ask --work-item github:octo/app#7 --question "Ship it?"`,
 			`the-loop ask --work-item local:release#3 --question-file question.txt`,
 		),
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "work-item", Usage: "what it is about: github:owner/repo#7 or local:name#1 (`REF`)"},
+			&cli.StringFlag{Name: "work-item", Usage: "about `REF`: github:owner/repo#7 or local:name#1"},
 			&cli.StringFlag{Name: "question", Usage: "the question, `TEXT`"},
-			&cli.StringFlag{Name: "question-file", Usage: "read the question from `FILE`, - for standard input"},
+			&cli.StringFlag{Name: "question-file", Usage: "read the question from `FILE`, - for stdin"},
 			formatFlag(),
 		},
 		Action: func(c *cli.Context) error { return ask(c, w) },
@@ -54,7 +54,7 @@ func ask(c *cli.Context, w world) error {
 		return err
 	}
 	if strings.TrimSpace(question) == "" {
-		return usage("the question is empty")
+		return usage("the question is empty").withHint("%s --help", c.Command.HelpName)
 	}
 	res := d.bus().Publish(c.Context, channels.Event{
 		Type: "session.awaiting_input", WorkItem: item, Text: question, Source: "cli", Detail: map[string]any{},
@@ -71,6 +71,8 @@ func ask(c *cli.Context, w world) error {
 	switch {
 	case asJSON:
 		err = printPublishJSON(w, res)
+	case res.Recorded == bus.RecordedNo && res.Lost():
+		err = printEvent(w, res.Event)
 	case res.Record != "":
 		printf(w.stdout, "%s\n", term.Clean(res.Record))
 	default:
@@ -101,6 +103,6 @@ func printUnanswerable(w world, res bus.Result) {
 			"redelivery and `the-loop status` counts it until it lands\n", reasons)
 		return
 	}
-	printf(w.stderr, "note: no channel took this question (%s), and it could not be kept for\n"+
-		"redelivery: nobody will see it but in the record\n", reasons)
+	printf(w.stderr, "note: no channel took this question (%s), and it could not\n"+
+		"be kept for redelivery\n", reasons)
 }

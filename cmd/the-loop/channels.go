@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ func channelsCommand(w world) *cli.Command {
 		Description: example("the-loop channels list", "the-loop channels test slack"),
 		Subcommands: []*cli.Command{
 			{
-				Name: "list", Usage: "the channels as configured, and the event types there are",
+				Name: "list", Usage: "the channels as configured, and the event types",
 				Description: example("the-loop channels list"),
 				Flags:       []cli.Flag{formatFlag()},
 				Action:      withDeployment(w, channelsList),
@@ -108,27 +109,52 @@ func channelsList(c *cli.Context, w world, d *deployment) error {
 		}
 		return printJSON(w.stdout, map[string]any{"channels": views, "types": types})
 	}
-	t := term.Table{Columns: []term.Column{
-		{Title: "channel"}, {Title: "type"}, {Title: "subscribes to", Flex: true}, {Title: "target", Flex: true},
-		{Title: "secret", Flex: true}, {Title: "standing", Flex: true},
-	}}
 	for _, v := range views {
-		t.Row(v.Name, v.Type, joinPatterns(v.Subscribe), v.Target, secretsText(v.Secrets), firstOf(v.Standing, "ok"))
+		printChannel(w, d, v)
 	}
-	_ = t.Write(w.stdout)
-	printf(w.stdout, "\n")
-	types := term.Table{Columns: []term.Column{
-		{Title: "event type"}, {Title: "recorded"}, {Title: "meaning", Flex: true},
-	}}
+	if len(views) == 0 {
+		printf(w.stdout, "no channel is configured\n")
+	}
+	printf(w.stdout, "\nevent types (* is recorded in the ledger before it is sent)\n")
 	for _, t := range channels.Types() {
-		recorded := "no"
+		mark := " "
 		if t.Recorded {
-			recorded = "yes"
+			mark = "*"
 		}
-		types.Row(t.Name, recorded, t.Meaning)
+		printf(w.stdout, "%s %-22s  %s\n", mark, t.Name, t.Meaning)
 	}
-	_ = types.Write(w.stdout)
 	return nil
+}
+
+// printChannel prints one value a line, for all of them may be long.
+func printChannel(w world, d *deployment, v channelView) {
+	row := func(name, value string) {
+		if value != "" {
+			printf(w.stdout, "  %-14s %s\n", name, term.Clean(value))
+		}
+	}
+	printf(w.stdout, "%s (%s)\n", term.Clean(v.Name), v.Type)
+	row("subscribes to", joinPatterns(v.Subscribe))
+	if v.Required {
+		row("required", "yes: it is owed its own acceptance")
+	}
+	row("target", d.relative(v.Target))
+	for _, s := range v.Secrets {
+		if s.Present {
+			row("secret", s.Source)
+		} else {
+			row("secret", s.Source+": missing")
+		}
+	}
+	row("standing", firstOf(v.Standing, "ok"))
+}
+
+// relative shortens a path below the root.
+func (d *deployment) relative(path string) string {
+	if rel, err := filepath.Rel(d.root.Dir(), path); err == nil && filepath.IsAbs(path) && filepath.IsLocal(rel) {
+		return rel
+	}
+	return path
 }
 
 func joinPatterns(patterns []channels.Pattern) string {
@@ -137,18 +163,6 @@ func joinPatterns(patterns []channels.Pattern) string {
 		out = append(out, string(p))
 	}
 	return strings.Join(out, " ")
-}
-
-func secretsText(secrets []secretView) string {
-	var out []string
-	for _, s := range secrets {
-		if s.Present {
-			out = append(out, s.Source)
-		} else {
-			out = append(out, s.Source+" MISSING")
-		}
-	}
-	return firstOf(strings.Join(out, ", "), "-")
 }
 
 // testView is what `channels test` says of one channel.
@@ -235,14 +249,7 @@ func testOne(ctx context.Context, d *deployment, r bus.Route, ev channels.Event)
 }
 
 func printTest(w world, v testView) {
-	text := fmt.Sprintf("%s: %s", v.Channel, v.State)
-	if v.Error != "" {
-		text += ", " + v.Error
-	}
-	printf(w.stdout, "%s\n", term.Clean(text))
-	if v.State != channels.StateAccepted {
-		printf(w.stdout, "  %s\n", v.Reason.Words())
-	}
+	printPost(w.stdout, "", v.Post)
 	switch v.ReadBack {
 	case "yes":
 		printf(w.stdout, "  read back: it is there\n")

@@ -20,7 +20,7 @@ func pollerCommand(w world) *cli.Command {
 func webhookCommand(w world) *cli.Command {
 	return &cli.Command{
 		Name:        "webhook",
-		Usage:       "run the webhook receiver in the foreground; it drains the outbox",
+		Usage:       "run the receiver in the foreground; it drains the outbox",
 		Description: example("the-loop webhook", "curl -fsS http://127.0.0.1:8787/healthz"),
 		Action:      func(c *cli.Context) error { return runDaemon(c, w, "webhook", receiver()) },
 	}
@@ -37,6 +37,7 @@ func receiver() http.Handler {
 }
 
 func runDaemon(c *cli.Context, w world, service string, handler http.Handler) error {
+	reload := w.reload() // from the first moment on: whoever sends it early must not end us
 	if err := noArguments(c); err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func runDaemon(c *cli.Context, w world, service string, handler http.Handler) er
 	first := d
 	err = daemon.Run(c.Context, daemon.Options{
 		Service: service, Version: version(), Root: d.root, Logger: d.logger, Log: d.log,
-		Handler: handler, Reload: w.reload,
+		Handler: handler, Reload: reload,
 		Setup: func() (daemon.Setup, error) {
 			now := first
 			if first = nil; now == nil {

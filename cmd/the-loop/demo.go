@@ -19,7 +19,7 @@ import (
 func demoCommand(w world) *cli.Command {
 	return &cli.Command{
 		Name:        "demo",
-		Usage:       "a guided run in a temporary folder: a room that refuses, and recovers",
+		Usage:       "see a room refuse and recover, in a temporary folder",
 		Description: example("the-loop demo"),
 		Action: func(c *cli.Context) error {
 			if err := noArguments(c); err != nil {
@@ -71,8 +71,8 @@ func demo(ctx context.Context, w world) error {
 	defer server.Close()
 
 	cfg := filepath.Join(dir, "config.yaml")
-	text := fmt.Sprintf("version: 1\nchannels:\n  room: {type: webhook, url: \"http://%s/hook\", idempotent: true}\n"+
-		"drain: {interval: 1s}\n", l.Addr())
+	text := fmt.Sprintf("version: 1\nstate: {root: .}\ndrain: {interval: 1s}\n"+
+		"channels:\n  room: {type: webhook, url: \"http://%s/hook\", idempotent: true}\n", l.Addr())
 	if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
 		return failed(err)
 	}

@@ -57,7 +57,8 @@ func report(ctx context.Context, stderr io.Writer, err error) int {
 	}
 	var bad *config.Error
 	if errors.As(err, &bad) {
-		printFindings(stderr, bad.Path, bad.Findings)
+		by := strings.TrimSuffix(err.Error(), bad.Error()) // "THE_LOOP_CONFIG: "
+		printFindings(stderr, by+bad.Path, bad.Findings)
 		return exitUsage
 	}
 	f := &failure{code: exitDidNotHappen, err: err}

@@ -17,13 +17,13 @@ import (
 func eventsCommand(w world) *cli.Command {
 	return &cli.Command{
 		Name:  "events",
-		Usage: "print the event log: what was delivered, refused and kept, by id",
+		Usage: "print the event log: what was delivered, refused and kept",
 		Description: example(
 			"the-loop events --since 12h --type channel.*",
 			"the-loop events --follow --format json",
 		),
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on printing what is added, until interrupted"},
+			switchFlag("follow", "go on printing what is added, until interrupted", "f"),
 			&cli.StringFlag{Name: "since", Usage: "only of the last `DURATION`, such as 12h or 7d"},
 			&cli.StringFlag{Name: "type", Usage: "only of this `TYPE`: channel.undelivered, job.*, …"},
 			formatFlag(),
@@ -71,7 +71,7 @@ func eventFilter(c *cli.Context) (func(eventlog.Line) bool, error) {
 	if s := c.String("type"); s != "" {
 		var err error
 		if pattern, _, err = channels.ParsePattern(s); err != nil {
-			return nil, usage("--type: %w", err)
+			return nil, usage("--type %q: want an event type, a prefix such as channel.*, or *", s)
 		}
 	}
 	return func(l eventlog.Line) bool {
@@ -121,7 +121,7 @@ func (p *eventPrinter) print(l eventlog.Line) bool {
 	}
 	add("service", l.Service)
 	add("file", l.File)
-	_, err := fmt.Fprintf(p.w.stdout, "%s\n", term.Clean(strings.TrimRight(fmt.Sprintf("%s  %-7s  %-24s %s  %s",
+	_, err := fmt.Fprintf(p.w.stdout, "%s\n", term.Clean(strings.TrimRight(fmt.Sprintf("%s  %-7s  %-24s  %-26s  %s",
 		l.At.Local().Format(time.DateTime), l.Level, l.Event, l.EntryID, strings.Join(more, " ")), " ")))
 	return err == nil
 }

@@ -15,13 +15,13 @@ import (
 func initCommand(w world) *cli.Command {
 	return &cli.Command{
 		Name:  "init",
-		Usage: "write a commented config and make the state root; never overwrites",
+		Usage: "write a commented config and make the root; never overwrites",
 		Description: example(
 			"the-loop init",
 			"the-loop init --here --webhook https://ops.example/hook",
 		),
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "here", Usage: "in .the-loop of this folder, not in the user's own config folder"},
+			switchFlag("here", "in .the-loop of this folder, not in the user's place"),
 			&cli.StringFlag{Name: "webhook", Usage: "begin with a webhook channel that posts to `URL`"},
 		},
 		Action: func(c *cli.Context) error { return initialize(c, w) },
@@ -49,6 +49,13 @@ func initialize(c *cli.Context, w world) error {
 	}
 	ignore := filepath.Join(filepath.Dir(path), ".gitignore")
 	if err := writeNew(ignore, []byte(gitignore())); err != nil && !errors.Is(err, fs.ErrExist) {
+		return failed(err)
+	}
+	cfg, _, err := config.Load(path, w.getenv)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cfg.Root, 0o700); err != nil {
 		return failed(err)
 	}
 	printf(w.stdout, "wrote %s\n", term.Clean(path))

@@ -14,7 +14,9 @@ type world struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
-	reload         <-chan os.Signal // asks a daemon to read its config anew
+	// reload makes SIGHUP ask for the config to be read anew, from then on. Until
+	// it is called SIGHUP ends the program, as it ends any other.
+	reload func() <-chan os.Signal
 }
 
 // signalled is why the context of an interrupted command ended.
@@ -31,7 +33,10 @@ func main() {
 		cancel(signalled{s.(syscall.Signal)})
 		signal.Reset(syscall.SIGINT, syscall.SIGTERM) // a second one ends us at once
 	}()
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
+	reload := func() <-chan os.Signal {
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, syscall.SIGHUP)
+		return c
+	}
 	os.Exit(run(ctx, os.Args, world{os.Stdin, os.Stdout, os.Stderr, os.Getenv, reload}))
 }

@@ -27,8 +27,8 @@ func outboxCommand(w world) *cli.Command {
 				Usage:       "what waits, what needs a person, and why",
 				Description: example("the-loop outbox list", "the-loop outbox list --evicted --format json"),
 				Flags: []cli.Flag{
-					&cli.BoolFlag{Name: "all", Usage: "show what the cap evicted too"},
-					&cli.BoolFlag{Name: "evicted", Usage: "show what the cap evicted, and nothing else"},
+					switchFlag("all", "show what the cap evicted too"),
+					switchFlag("evicted", "show what the cap evicted, and nothing else"),
 					formatFlag(),
 				},
 				Action: withDeployment(w, outboxList),
@@ -42,13 +42,13 @@ func outboxCommand(w world) *cli.Command {
 			{
 				Name: "retry", Usage: "make entries due now", ArgsUsage: "ID… | --all",
 				Description: example("the-loop outbox retry --all"),
-				Flags:       []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "all entries"}, formatFlag()},
+				Flags:       []cli.Flag{switchFlag("all", "all entries"), formatFlag()},
 				Action:      withDeployment(w, outboxRetry),
 			},
 			{
 				Name: "drop", Usage: "remove entries for good; prints each event first", ArgsUsage: "ID…",
 				Description: example("the-loop outbox drop 01KB3Z0000000000000000000A"),
-				Flags:       []cli.Flag{&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"}},
+				Flags:       []cli.Flag{switchFlag("yes", "do not ask", "y")},
 				Action:      withDeployment(w, outboxDrop),
 			},
 			{
@@ -163,7 +163,7 @@ func outboxList(c *cli.Context, w world, d *deployment) error {
 		printf(w.stderr, "note: channels/undelivered.json is damaged; the next publish or drain sets it aside\n")
 	}
 	if bad > 0 {
-		printf(w.stderr, "note: %d entries cannot be read; the next drain sets them aside\n", bad)
+		printf(w.stderr, "note: %s cannot be read; the next drain sets that aside\n", counted(bad, "entry", "entries"))
 	}
 	return nil
 }
@@ -171,19 +171,28 @@ func outboxList(c *cli.Context, w world, d *deployment) error {
 func printEntries(w world, views []entryView) {
 	group := func(title string, want func(entryView) bool) {
 		t := term.Table{Columns: []term.Column{
-			{Title: "id"}, {Title: "since"}, {Title: "type", Flex: true}, {Title: "next try"},
-			{Title: "why", Flex: true},
+			{Title: "id"}, {Title: "since"}, {Title: "next try"}, {Title: "type", Flex: true},
 		}}
-		n := 0
+		var why [][]string
 		for _, v := range views {
 			if want(v) {
-				n++
-				t.Row(v.ID, term.Ago(time.Now(), v.At), v.EventType, nextTryText(v), whyText(v))
+				t.Row(v.ID, term.Ago(time.Now(), v.At), nextTryText(v), v.EventType)
+				why = append(why, whyLines(v))
 			}
 		}
-		if n > 0 {
-			printf(w.stdout, "%s\n", title)
-			_ = t.Write(w.stdout)
+		if len(why) == 0 {
+			return
+		}
+		var table strings.Builder
+		_ = t.Write(&table)
+		head, rows, _ := strings.Cut(table.String(), "\n")
+		printf(w.stdout, "%s\n%s\n", title, head)
+		for row := range strings.Lines(rows) {
+			printf(w.stdout, "%s", row)
+			for _, line := range why[0] {
+				printf(w.stdout, "    %s\n", term.Clean(line))
+			}
+			why = why[1:]
 		}
 	}
 	group("waiting", func(v entryView) bool { return !v.NeedsPerson && v.EvictedAt == nil })
@@ -206,18 +215,28 @@ func nextTryText(v entryView) string {
 	return "in " + term.Span(time.Until(*v.NextAttemptAt))
 }
 
-// whyText is the last error of every channel that is still owed the event.
-func whyText(v entryView) string {
+// whyLines gives the last error of every channel that is still owed the event.
+func whyLines(v entryView) []string {
 	var out []string
 	for _, name := range v.Channels {
 		d := v.Deliveries[name]
-		why := string(d.State)
-		if d.Code != "" {
-			why += " " + d.Code
+		if d == nil { // of a file that holds no deliveries yet
+			out = append(out, firstOf(v.LastError, name+": not tried yet"))
+			break
 		}
-		out = append(out, name+": "+why)
+		line := name + ": " + string(d.State)
+		if d.State == channels.StatePending && d.Reason == channels.ReasonHeld {
+			line = name + ": not asked yet"
+		}
+		if d.Code != "" {
+			line += ", " + d.Code
+		}
+		if d.Detail != "" {
+			line += " (" + d.Detail + ")"
+		}
+		out = append(out, line)
 	}
-	return strings.Join(out, ", ")
+	return out
 }
 
 // find gives the entry with that id, or with the only id that begins so.
@@ -231,7 +250,7 @@ func (d *deployment) find(id string) (*outbox.Entry, error) {
 		if e.ID == id {
 			return e, nil
 		}
-		if strings.HasPrefix(e.ID, strings.ToUpper(id)) {
+		if strings.HasPrefix(strings.ToUpper(e.ID), strings.ToUpper(id)) {
 			found = append(found, e)
 		}
 	}
@@ -242,6 +261,21 @@ func (d *deployment) find(id string) (*outbox.Entry, error) {
 		return nil, failed(fmt.Errorf("%w: %s", outbox.ErrNoEntry, id)).withHint("the-loop outbox list")
 	}
 	return nil, usage("%s is the beginning of %d ids: type more of it", id, len(found))
+}
+
+// findAll is find for several; one that is not there stops all of it.
+func (d *deployment) findAll(ids []string) ([]*outbox.Entry, error) {
+	var out []*outbox.Entry
+	for _, id := range ids {
+		e, err := d.find(id)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(out, func(other *outbox.Entry) bool { return other.ID == e.ID }) {
+			out = append(out, e)
+		}
+	}
+	return out, nil
 }
 
 func outboxShow(c *cli.Context, w world, d *deployment) error {
@@ -284,8 +318,10 @@ func printEntry(w world, v entryView) {
 	for _, line := range channels.DetailLines(v.Event.Detail) {
 		row("detail", line)
 	}
+	name := "text"
 	for line := range strings.Lines(v.Event.Text) {
-		row("text", strings.TrimRight(line, "\r\n"))
+		printf(w.stdout, "%s\n", strings.TrimRight(fmt.Sprintf("%-10s %s", name, term.Clean(strings.TrimSpace(line))), " "))
+		name = ""
 	}
 	names := make([]string, 0, len(v.Deliveries))
 	for name := range v.Deliveries {
@@ -296,12 +332,12 @@ func printEntry(w world, v entryView) {
 		del := v.Deliveries[name]
 		line := fmt.Sprintf("%s: %s", name, del.State)
 		if del.Code != "" {
-			line += " (" + firstOf(del.Code) + ")"
+			line += " (" + del.Code + ")"
 		}
 		if del.Detail != "" {
 			line += " " + del.Detail
 		}
-		line += fmt.Sprintf(", %d attempts", del.Attempts)
+		line += ", " + counted(del.Attempts, "attempt", "attempts")
 		if !del.At.IsZero() {
 			line += ", " + term.Ago(time.Now(), del.At)
 		}
@@ -327,12 +363,12 @@ func outboxRetry(c *cli.Context, w world, d *deployment) error {
 	if err := d.recoverDead(c.Context, "outbox retry"); err != nil {
 		return failed(err)
 	}
+	entries, err := d.findAll(c.Args().Slice())
+	if err != nil {
+		return err
+	}
 	var ids []string
-	for _, id := range c.Args().Slice() {
-		e, err := d.find(id)
-		if err != nil {
-			return err
-		}
+	for _, e := range entries {
 		ids = append(ids, e.ID)
 	}
 	done, err := d.store.Retry(c.Context, ids...)
@@ -375,7 +411,14 @@ func printRetried(w world, done []outbox.Retried) {
 			printf(w.stderr, "note: %s is left as it is for %s: %s\n", r.ID, term.Clean(name), why)
 		}
 	}
-	printf(w.stdout, "%d of %d entries are due now\n", due, len(done))
+	printf(w.stdout, "%d of %s due now\n", due, counted(len(done), "entry", "entries"))
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 func outboxDrop(c *cli.Context, w world, d *deployment) error {
@@ -385,12 +428,12 @@ func outboxDrop(c *cli.Context, w world, d *deployment) error {
 	if err := d.recoverDead(c.Context, "outbox drop"); err != nil {
 		return failed(err)
 	}
+	entries, err := d.findAll(c.Args().Slice())
+	if err != nil {
+		return err
+	}
 	answers := bufio.NewReader(w.stdin)
-	for _, id := range c.Args().Slice() {
-		e, err := d.find(id)
-		if err != nil {
-			return err
-		}
+	for _, e := range entries {
 		ev, err := e.Event()
 		if err != nil {
 			return failed(err)

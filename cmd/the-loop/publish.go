@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -19,19 +20,19 @@ func publishCommand(w world) *cli.Command {
 		Name:  "publish",
 		Usage: "send one event to every channel that subscribes to it",
 		Description: example(
-			`the-loop publish --type job.failed --work-item local:backup#1 --text "no space left on nas"`,
+			`the-loop publish --type job.failed --text "no space left on nas"`,
 			`make 2>&1 | the-loop publish --type job.failed --text-file -`,
 		),
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "type", Usage: "event `TYPE`, such as job.failed (the-loop channels list)"},
-			&cli.StringFlag{Name: "work-item", Usage: "what it is about: github:owner/repo#7 or local:name#1 (`REF`)"},
+			&cli.StringFlag{Name: "work-item", Usage: "about `REF`: github:owner/repo#7 or local:name#1"},
 			&cli.StringFlag{Name: "text", Usage: "the message, `TEXT`"},
-			&cli.StringFlag{Name: "text-file", Usage: "read the message from `FILE`, - for standard input"},
+			&cli.StringFlag{Name: "text-file", Usage: "read the message from `FILE`, - for stdin"},
 			&cli.StringFlag{Name: "url", Usage: "`URL` that the message links to"},
-			&cli.StringSliceFlag{Name: "detail", Usage: "one more `KEY=VALUE`; may be repeated"},
-			&cli.StringFlag{Name: "source", Value: "cli", Usage: "where it comes from; a channel of that `NAME` is left out"},
-			&cli.StringFlag{Name: "event-file", Usage: "read the whole event as JSON from `FILE`, - for standard input"},
-			&cli.BoolFlag{Name: "require-delivery", Usage: "exit 75 when it was queued and not delivered"},
+			listFlag{&cli.StringSliceFlag{Name: "detail", Usage: "one more `KEY=VALUE`; may be repeated"}},
+			&cli.StringFlag{Name: "source", Value: "cli", Usage: "leave out the channel of this `NAME`"},
+			&cli.StringFlag{Name: "event-file", Usage: "read the whole event, JSON, from `FILE`, - for stdin"},
+			switchFlag("require-delivery", "exit 75 when it was queued and not delivered"),
 			formatFlag(),
 		},
 		Action: func(c *cli.Context) error { return publish(c, w) },
@@ -62,24 +63,34 @@ func publish(c *cli.Context, w world) error {
 	switch {
 	case asJSON:
 		err = printPublishJSON(w, res)
+	case res.Lost():
+		printPublished(w.stderr, res)
+		err = printEvent(w, res.Event)
 	default:
-		printPublished(w, res)
+		printPublished(w.stdout, res)
 	}
 	if err != nil {
 		return failed(err)
 	}
-	return published(c, w, res, asJSON)
+	return published(c, res)
+}
+
+// printEvent prints an event, and nothing else, so that it can be given back.
+func printEvent(w world, ev channels.Event) error {
+	raw, err := ev.Encode()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w.stdout, "%s\n", raw)
+	return err
 }
 
 // published turns a result into the command's end.
-func published(c *cli.Context, w world, res bus.Result, asJSON bool) error {
+func published(c *cli.Context, res bus.Result) error {
 	switch {
 	case res.Lost():
-		if raw, err := res.Event.Encode(); err == nil && !asJSON {
-			printf(w.stdout, "%s\n", raw)
-		}
-		return failed(errors.New("the event was neither delivered nor stored; it is printed above")).
-			withHint("keep it in a file and give it back with: the-loop publish --event-file FILE")
+		return failed(errors.New("the event was neither delivered nor stored; it is printed as JSON")).
+			withHint("keep it in a file; the-loop publish --event-file FILE takes it back")
 	case res.Recorded == bus.RecordedNo && res.Accepted() == 0 && !res.Queued:
 		return failed(res.RecordErr)
 	case c.Bool("require-delivery") && res.Accepted() == 0:
@@ -103,26 +114,40 @@ func printPublishJSON(w world, res bus.Result) error {
 	return printJSON(w.stdout, out)
 }
 
-func printPublished(w world, res bus.Result) {
+func printPublished(w io.Writer, res bus.Result) {
 	if len(res.Posts) == 0 {
-		printf(w.stdout, "%s  no channel subscribes to it\n", res.ID)
+		printf(w, "%s  no channel subscribes to it\n", res.ID)
 		return
 	}
-	printf(w.stdout, "%s  %s\n", res.ID, outcomeWord(res))
+	printf(w, "%s  %s\n", res.ID, outcomeWord(res))
 	for _, p := range res.Posts {
-		line := term.Clean(p.Channel) + ": " + string(p.State)
-		switch {
-		case p.State == channels.StateAccepted && p.Error != "":
-			line += ", and the rest is queued " + term.Clean(p.Error)
-		case p.State == channels.StateAccepted && p.Link != "":
-			line += " " + term.Clean(p.Link)
-		case p.State == channels.StatePending:
-			line += ", " + term.Clean(p.Error)
-		case p.Error != "":
-			line += ", " + term.Clean(p.Error) + ": " + p.Reason.Words()
-		}
-		printf(w.stdout, "  %s\n", line)
+		printPost(w, "  ", p)
 	}
+}
+
+// printPost says what one channel said, and in plain words what that means.
+func printPost(w io.Writer, margin string, p bus.Post) {
+	line := p.Channel + ": " + string(p.State)
+	switch {
+	case p.State == channels.StateAccepted && p.Error != "":
+		line += ", and the rest is queued " + p.Error
+	case p.State == channels.StateAccepted && p.Link != "":
+		line += " " + p.Link
+	case p.Error != "":
+		line += ", " + whyOf(p.Error)
+	}
+	printf(w, "%s%s\n", margin, term.Clean(line))
+	if p.State != channels.StateAccepted {
+		printf(w, "%s  %s\n", margin, p.Reason.Words())
+	}
+}
+
+// whyOf leaves out of an outcome's text what its state says already.
+func whyOf(text string) string {
+	for _, words := range []string{"post failed: ", "outcome unknown: ", "not asked: "} {
+		text = strings.TrimPrefix(text, words)
+	}
+	return text
 }
 
 // outcomeWord sums a result up.
@@ -170,9 +195,9 @@ func eventFromFlags(c *cli.Context, w world, limit int) (channels.Event, error) 
 		if err != nil {
 			return channels.Event{}, err
 		}
-		ev, err := channels.DecodeEvent(b)
+		ev, err := channels.DecodeEvent(eventIn(b))
 		if err != nil {
-			return ev, usage("--event-file: %w", err)
+			return ev, usage("--event-file: it does not hold one event as JSON: %s", eventTrouble(err))
 		}
 		return ev, nil
 	}
@@ -193,6 +218,27 @@ func eventFromFlags(c *cli.Context, w world, limit int) (channels.Event, error) 
 	var err error
 	ev.Text, err = textFromFlags(c, w, "text", "text-file", limit)
 	return ev, err
+}
+
+// eventTrouble says what is wrong with an event's JSON without Go's words.
+func eventTrouble(err error) string {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return fmt.Sprintf("%s is of the wrong type (%s)", firstOf(kind.Field, "the whole"), kind.Value)
+	}
+	return strings.TrimPrefix(err.Error(), "decode event: ")
+}
+
+// eventIn gives the event out of what --format json has printed around it, and
+// everything else as it is.
+func eventIn(b []byte) []byte {
+	var around struct {
+		Event json.RawMessage `json:"event"`
+	}
+	if json.Unmarshal(b, &around) == nil && len(around.Event) > 0 && around.Event[0] == '{' {
+		return around.Event
+	}
+	return b
 }
 
 // textFromFlags reads the text that must be given in one of two ways.

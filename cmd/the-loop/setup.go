@@ -132,7 +132,7 @@ func newLogger(w world, level string) (*slog.Logger, error) {
 	if !term.IsTerminal(w.stderr) {
 		return slog.New(slog.NewJSONHandler(w.stderr, &slog.HandlerOptions{Level: l})), nil
 	}
-	return slog.New(tint.NewHandler(w.stderr, &tint.Options{
+	return slog.New(tint.NewTextHandler(w.stderr, &tint.Options{
 		Level: l, TimeFormat: time.TimeOnly, NoColor: !term.ColorOK(w.stderr, w.getenv),
 	})), nil
 }

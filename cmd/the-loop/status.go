@@ -72,8 +72,8 @@ func printStatus(w world, r status.Report) {
 		row("damaged", "channels/undelivered.json cannot be read; the next publish or drain sets it aside")
 	}
 	if d.BadEntries > 0 {
-		row("damaged", "%d entries of channels/undelivered.json cannot be read; the next drain sets them aside",
-			d.BadEntries)
+		row("damaged", "%s of channels/undelivered.json cannot be read; the next drain sets that aside",
+			counted(d.BadEntries, "entry", "entries"))
 	}
 	for _, name := range r.SetAside {
 		row("set aside", "%s was damaged; look at it, then remove it", term.Clean(name))
