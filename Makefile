@@ -1,0 +1,63 @@
+# Needs Go 1.26 or later and nothing else: what the tools and tests want beside
+# it is fetched by Go, in the versions of go.sum and tools/go.sum.
+
+GO        ?= go
+FUZZTIME  ?= 10s
+BENCHTIME ?= 1s
+
+# The race detector needs cgo, and that a C compiler; Go says whether it has one.
+RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
+
+.DEFAULT_GOAL := help
+.PHONY: help build install test race lint tools fuzz bench verify docs
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+build: ## build bin/the-loop, one static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/the-loop ./cmd/the-loop
+
+install: ## install the-loop where go install puts it
+	CGO_ENABLED=0 $(GO) install -trimpath ./cmd/the-loop
+
+test: ## what CI runs: vet, all tests with -race, and lint where its tools can be had
+	$(GO) vet ./...
+	@test -n "$(RACE)" || echo "note: no C compiler, so the tests run without the race detector"
+	$(GO) test $(RACE) -timeout 5m ./...
+	@if $(MAKE) -s tools; then $(MAKE) -s lint; \
+	else echo "note: lint did not run: its tools could not be built (is there a network?)"; fi
+
+race: ## all tests with the race detector, three times over
+	$(GO) test -race -count 3 -timeout 10m ./...
+
+lint: tools ## vet, staticcheck, gofumpt; fails when the tools cannot be had
+	$(GO) vet ./...
+	bin/staticcheck ./...
+	@out=$$(bin/gofumpt -l .); test -z "$$out" || { echo "gofumpt -w would change:"; echo "$$out"; exit 1; }
+
+# The versions are pinned in tools/go.mod, a module of its own.
+tools:
+	cd tools && $(GO) build -o ../bin/ honnef.co/go/tools/cmd/staticcheck mvdan.cc/gofumpt
+
+fuzz: ## each fuzz target for FUZZTIME (10s)
+	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
+			echo "$$target in $$(dirname $$file)"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$(dirname $$file); \
+		done; done
+
+bench: ## the benchmarks that there are, each for BENCHTIME (1s)
+	@if grep -rq --include='*_test.go' '^func Benchmark' .; then \
+		$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) \
+			$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u); \
+	else echo "there are no benchmarks yet: see docs/performance.md"; fi
+
+docs: ## write the generated tables in docs/ anew
+	$(GO) test -count 1 -run TestGenerated . -update
+
+verify: tools ## fail when something generated is not as it would be generated now
+	$(GO) mod tidy -diff
+	cd tools && $(GO) mod tidy -diff
+	$(GO) mod verify
+	@out=$$(bin/gofumpt -l .); test -z "$$out" || { echo "gofumpt -w would change:"; echo "$$out"; exit 1; }
+	$(GO) test -count 1 . -strict
