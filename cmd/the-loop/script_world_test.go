@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -23,7 +22,6 @@ import (
 type stage struct {
 	hooks   map[string]*channelstest.Server
 	slacks  map[string]*channelstest.Slack
-	mu      sync.Mutex
 	daemons map[string]*daemonProcess
 }
 
