@@ -9,7 +9,7 @@ BENCHTIME ?= 1s
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install test race lint tools fuzz bench verify docs
+.PHONY: help build install test race crash lint tools fuzz bench verify docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -29,6 +29,9 @@ test: ## what CI runs: vet, all tests with -race, and lint where its tools can b
 
 race: ## all tests with the race detector, three times over
 	$(GO) test -race -count 3 -timeout 10m ./...
+
+crash: ## kill a publish and a drain before each of their file operations, and count what arrived
+	$(GO) test -count 1 -v -run KillSweep ./internal/proof
 
 lint: tools ## vet, staticcheck, gofumpt; fails when the tools cannot be had
 	$(GO) vet ./...

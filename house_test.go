@@ -23,7 +23,7 @@ import (
 // stand side by side in one row. A package imports only from rows below its own.
 // What is not listed must not be there.
 var layers = [][]string{
-	{"the-loop/cmd/the-loop"},
+	{"the-loop/cmd/the-loop", "the-loop/internal/proof"},
 	{"the-loop/internal/daemon"},
 	{"the-loop/status"},
 	{"the-loop/drain"},

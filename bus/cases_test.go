@@ -269,7 +269,14 @@ func (s brokenStore) MayAsk(context.Context, outbox.Asker) (bool, *outbox.Standi
 func (s brokenStore) Observe(context.Context, outbox.Asker, string, channels.Outcome) error {
 	return s.fail()
 }
-func (s brokenStore) Remember(context.Context, *outbox.Entry) error { return s.fail() }
+
+func (s brokenStore) Begin(
+	context.Context, channels.Event, time.Time, []outbox.Planned, bool,
+) (*outbox.Intent, error) {
+	return nil, s.fail()
+}
+
+func (s brokenStore) Remember(context.Context, *outbox.Entry, *outbox.Intent) error { return s.fail() }
 
 func TestP7_NothingBreaksThePublisher(t *testing.T) {
 	for name, fail := range map[string]func() error{
@@ -278,12 +285,12 @@ func TestP7_NothingBreaksThePublisher(t *testing.T) {
 	} {
 		b := bus.Bus{
 			Routes: []bus.Route{required(panicking("bad")), all(&fake{name: "good"}), all(credulous{panicking("worse")})},
-			Store:  brokenStore{fail},
+			Store:  brokenStore{fail}, Standing: brokenStore{fail},
 			Ledger: ledgerFunc(func(context.Context, channels.Event) (string, error) { return "", fail() }),
 		}
 		res := b.Publish(t.Context(), question("A or B?"))
 		wantPosts(t, res, "bad uncertain unknown panic; good accepted  ; worse uncertain unknown panic")
-		if res.Recorded != bus.RecordedNo || res.Stored || res.Queued || len(res.Notes) != 1 {
+		if res.Recorded != bus.RecordedNo || res.Stored || res.Queued || len(res.Notes) != 2 {
 			t.Errorf("%s: %+v", name, res)
 		}
 		root, err := state.Open(t.TempDir())

@@ -98,7 +98,7 @@ func newSite(t *testing.T, routes ...bus.Route) *site {
 func siteOn(root *state.Root, routes ...bus.Route) *site {
 	log := eventlog.New(root, nil)
 	store := outbox.Open(root, outbox.Options{Log: log})
-	return &site{root: root, store: store, bus: &bus.Bus{Routes: routes, Store: store, Log: log}}
+	return &site{root: root, store: store, bus: &bus.Bus{Routes: routes, Store: store, Standing: store, Log: log}}
 }
 
 func (s *site) entries(t *testing.T) []*outbox.Entry {

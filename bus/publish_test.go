@@ -121,7 +121,7 @@ func TestResultTellsWhatEachChannelSaid(t *testing.T) {
 		t.Errorf("queued %v, owed %v", res.Queued, e.Owed())
 	}
 	d := linked.got[0]
-	if d.Attempt != 1 || d.At.Before(before) || d.Event.ID != res.ID || d.Parts != nil || d.OnPart != nil {
+	if d.Attempt != 1 || d.At.Before(before) || d.Event.ID != res.ID || d.Parts != nil || d.OnPart == nil {
 		t.Errorf("delivery: %+v", d)
 	}
 }

@@ -170,7 +170,9 @@ func siteOn(root *state.Root, routes ...bus.Route) *site {
 	return s
 }
 
-func (s *site) bus() *bus.Bus { return &bus.Bus{Routes: s.routes, Store: s.store, Log: s.log} }
+func (s *site) bus() *bus.Bus {
+	return &bus.Bus{Routes: s.routes, Store: s.store, Standing: s.store, Log: s.log}
+}
 
 func (s *site) options() drain.Options {
 	return drain.Options{
@@ -216,7 +218,7 @@ func (s *site) seedAt(t *testing.T, id string, at time.Time) string {
 	ev := channels.Event{ID: id, Type: "session.awaiting_input", WorkItem: "local:work#1", Text: "PRIVATE " + id}
 	e, err := outbox.NewEntry(ev, at, attempted)
 	if err == nil {
-		err = s.store.Remember(context.Background(), e)
+		err = s.store.Remember(context.Background(), e, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -134,7 +134,7 @@ func TestCapTheEvictedEntryIsDurableFirst(t *testing.T) {
 	}
 	var ops []string
 	root := prepare(t)
-	err = with(root, func(op string) error { ops = append(ops, op); return nil }).Remember(t.Context(), e)
+	err = with(root, func(op string) error { ops = append(ops, op); return nil }).Remember(t.Context(), e, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestCapTheEvictedEntryIsDurableFirst(t *testing.T) {
 				return broken
 			}
 			return nil
-		}).Remember(t.Context(), e)
+		}).Remember(t.Context(), e, nil)
 		if !errors.Is(err, broken) {
 			t.Errorf("%s failed: %v", op, err)
 		}

@@ -34,7 +34,7 @@ func (s *Store) Sweep(ctx context.Context, lanes []Lane) error {
 	for _, l := range lanes {
 		byName[l.Channel] = l
 	}
-	return s.update(ctx, func(f *file) (dirty bool, err error) {
+	return s.updateAll(ctx, func(f *file) (dirty bool, err error) {
 		now := time.Now().UTC().Truncate(time.Millisecond)
 		for _, e := range f.entries() {
 			changed, err := s.sweepEntry(ctx, e, lanes, byName, now)
@@ -168,7 +168,7 @@ type Claimed struct {
 // probe, and another one tells more.
 func (s *Store) Claim(ctx context.Context, channel string, n int, last string) ([]Claimed, error) {
 	var out []Claimed
-	err := s.update(ctx, func(f *file) (bool, error) {
+	err := s.updateAll(ctx, func(f *file) (bool, error) {
 		now := time.Now().UTC().Truncate(time.Millisecond)
 		for _, e := range s.due(f.entries(), channel, now, n, last) {
 			ev, err := e.Event()

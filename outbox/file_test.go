@@ -60,7 +60,7 @@ func TestTheFileHasTheSeedsKeys(t *testing.T) {
 	e, err := NewEntry(channels.Event{ID: seedID, Type: "session.awaiting_input", Text: "<A> & B"},
 		time.Date(2026, 9, 22, 10, 0, 0, 5e8, time.FixedZone("", 7200)), []Attempted{asked("slack", held())})
 	if err == nil {
-		err = s.Remember(t.Context(), e)
+		err = s.Remember(t.Context(), e, nil)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func TestP10_NewerVersionIsLeftAlone(t *testing.T) {
 	e, errEntry := NewEntry(channels.Event{ID: "A", Type: "a.b"}, time.Now(), []Attempted{asked("slack", down())})
 	_, errClaim := s.Claim(t.Context(), "slack", 1, "")
 	for what, err := range map[string]error{
-		"read": err, "remember": s.Remember(t.Context(), e), "claim": errClaim, "sweep": s.Sweep(t.Context(), nil),
+		"read": err, "remember": s.Remember(t.Context(), e, nil), "claim": errClaim, "sweep": s.Sweep(t.Context(), nil),
 	} {
 		if !errors.Is(err, ErrNewer) || errEntry != nil {
 			t.Errorf("%s: %v", what, err)
@@ -354,7 +354,7 @@ func TestRememberFailsWholeAtEveryStep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = broken.Remember(t.Context(), e)
+		err = broken.Remember(t.Context(), e, nil)
 		if !hit {
 			if err != nil || n < 6 {
 				t.Errorf("%d steps, %v", n, err)
@@ -367,7 +367,7 @@ func TestRememberFailsWholeAtEveryStep(t *testing.T) {
 		if got := ids(entriesOf(t, Open(root, Options{}))); len(got) == 0 || got[0] != "A" {
 			t.Errorf("step %d failed, and it holds %v", n, got)
 		}
-		if err := Open(root, Options{}).Remember(t.Context(), e); err != nil {
+		if err := Open(root, Options{}).Remember(t.Context(), e, nil); err != nil {
 			t.Errorf("step %d failed, again: %v", n, err)
 		}
 	}

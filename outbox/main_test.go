@@ -37,7 +37,7 @@ func rememberOne(dir string) int {
 		ev := channels.Event{ID: state.NewID(), Type: "session.awaiting_input", Text: fmt.Sprint(os.Getpid())}
 		e, err = NewEntry(ev, time.Now(), []Attempted{{Channel: "slack", At: time.Now(), Outcome: down()}})
 		if err == nil {
-			err = Open(root, Options{}).Remember(context.Background(), e)
+			err = Open(root, Options{}).Remember(context.Background(), e, nil)
 		}
 	}
 	if err != nil {
@@ -196,7 +196,7 @@ func remember(t *testing.T, s *Store, id string, at time.Time, asked ...Attempte
 	t.Helper()
 	e, err := NewEntry(channels.Event{ID: id, Type: "work_item.done", Text: "text of " + id}, at, asked)
 	if err == nil {
-		err = s.Remember(t.Context(), e)
+		err = s.Remember(t.Context(), e, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -141,7 +141,7 @@ func (m *model) remember(t *rapid.T) {
 	entry, err := NewEntry(channels.Event{ID: id, Type: "work_item.done", Text: id}, at, tried)
 	m.ok(err)
 	if owed := e.owed(); len(owed) > 0 {
-		m.ok(m.store.Remember(context.Background(), entry))
+		m.ok(m.store.Remember(context.Background(), entry, nil))
 		m.entries[id] = e
 	} else if len(entry.Owed()) > 0 {
 		t.Fatalf("owed %v, and by the model nothing", entry.Owed())
@@ -175,7 +175,7 @@ func (m *model) acceptedElsewhere(t *rapid.T) {
 	}
 	entry, err := NewEntry(channels.Event{ID: id, Type: "work_item.done"}, time.Now(), tried)
 	m.ok(err)
-	m.ok(m.store.Remember(context.Background(), entry))
+	m.ok(m.store.Remember(context.Background(), entry, nil))
 	if d := e.way[name]; d != nil && d.state != "accepted" {
 		d.state, d.claim = "accepted", ""
 	}

@@ -45,11 +45,12 @@ type Options struct {
 // Store is the outbox of one root. It is safe for concurrent use, also by
 // several Stores and processes on one root.
 type Store struct {
-	root   *state.Root
-	doc    state.Document
-	health state.Document
-	opts   Options
-	by     string
+	root    *state.Root
+	doc     state.Document
+	health  state.Document
+	opts    Options
+	by      string
+	journal journal
 }
 
 // Open gives the outbox of a root. It touches nothing.
@@ -83,32 +84,78 @@ func (s *Store) By() string { return s.by }
 func (s *Store) Backoff() Backoff { return s.opts.Backoff }
 
 // update runs one change under the file's lock. The file is written, durably,
-// when change altered it or something damaged was found in it.
-func (s *Store) update(ctx context.Context, change func(f *file) (dirty bool, err error)) error {
+// when change altered it or something damaged was found in it. What stands in
+// after is done once it is, and still under the lock.
+func (s *Store) update(ctx context.Context, change func(f *file) (dirty bool, err error), after ...func() error) error {
 	return s.doc.Update(ctx, func(tx *state.Tx) error {
 		f, err := s.load(ctx, tx)
 		if err != nil {
 			return err
 		}
-		dirty, err := change(f)
+		return s.commit(ctx, tx, f, change, after...)
+	})
+}
+
+// updateAll is update, and first takes over what dead publishers left: an
+// intent is retired before its entry can be claimed, dropped or made due.
+func (s *Store) updateAll(ctx context.Context, change func(f *file) (dirty bool, err error)) error {
+	return s.doc.Update(ctx, func(tx *state.Tx) error {
+		f, err := s.load(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if len(f.bad) > 0 {
-			if err := s.keepBad(ctx, tx, f.bad); err != nil {
-				return err
+		dead, recovered, err := s.recoverInto(ctx, f)
+		defer func() {
+			for _, j := range dead {
+				j.Release()
 			}
-			dirty = true
+		}()
+		if err != nil {
+			return fmt.Errorf("recover: %w", err)
 		}
-		if !dirty {
+		changeAll := func(f *file) (bool, error) {
+			dirty, err := change(f)
+			return dirty || recovered, err
+		}
+		return s.commit(ctx, tx, f, changeAll, func() error {
+			for _, j := range dead {
+				if err := j.Remove(); err != nil {
+					return fmt.Errorf("recover: %w", err)
+				}
+			}
 			return nil
+		})
+	})
+}
+
+func (s *Store) commit(
+	ctx context.Context, tx *state.Tx, f *file, change func(f *file) (bool, error), after ...func() error,
+) error {
+	dirty, err := change(f)
+	if err != nil {
+		return err
+	}
+	if len(f.bad) > 0 {
+		if err := s.keepBad(ctx, tx, f.bad); err != nil {
+			return err
 		}
+		dirty = true
+	}
+	if dirty {
 		parts, err := f.encode()
 		if err != nil {
 			return err
 		}
-		return tx.Write(parts...)
-	})
+		if err := tx.Write(parts...); err != nil {
+			return err
+		}
+	}
+	for _, do := range after {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // load reads the file under its lock. A damaged one is set aside, and the
@@ -149,26 +196,37 @@ func (s *Store) keepBad(ctx context.Context, tx *state.Tx, bad []badEntry) error
 	return nil
 }
 
-// Entries reads what waits, oldest first, without a lock. Bad entries are left
-// out and counted. An absent file is an empty outbox; a damaged one too, and
-// then damaged is set: the next change sets it aside.
+// Entries reads what waits, oldest first, without a lock: what stands in the
+// file, and what publishers left that died, as recovery would put it there. Bad
+// entries are left out and counted. An absent file is an empty outbox; a
+// damaged one too, and then damaged is set: the next change sets it aside.
+// With an error, entries are those that could be read.
 func (s *Store) Entries() (entries []*Entry, bad int, damaged bool, err error) {
-	b, err := s.doc.Read()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, false, nil
+	// The journals first: what moves into the file meanwhile is then seen twice,
+	// and not never.
+	orphans, bad, err := s.orphans()
+	f, ferr := s.readFile()
+	if errors.Is(ferr, errDamaged) {
+		damaged, f, ferr = true, nil, nil
 	}
-	if err != nil {
-		return nil, 0, false, err
+	if f == nil {
+		f, _ = parse(nil)
 	}
-	f, err := parse(b)
-	if errors.Is(err, errDamaged) {
-		return nil, 0, true, nil
-	}
-	if err != nil {
-		return nil, 0, false, err
+	for _, e := range orphans {
+		if _, known := f.raw[e.ID]; !known {
+			ferr = errors.Join(ferr, f.put(e))
+		}
 	}
 	entries = f.entries()
-	return entries, len(f.bad), false, nil
+	return entries, bad + len(f.bad), damaged, errors.Join(err, ferr)
+}
+
+func (s *Store) readFile() (*file, error) {
+	b, err := s.doc.Read()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return parse(b)
 }
 
 // Attempted is what a publish learned of one channel that is owed the event.
@@ -237,10 +295,16 @@ func (d *Delivery) startSending(at time.Time) error {
 	return nil
 }
 
-// Remember stores an entry. On return without an error it is durable. An entry
-// of that id that is already there stays as it is, but for acceptances, which
-// are facts. Past the cap, others are evicted first.
-func (s *Store) Remember(ctx context.Context, e *Entry) error {
+// Remember ends a publish: it stores its entry, when that owes anything, and
+// settles its intent, which may be nil. On return without an error both are
+// durable; with one, the intent stands in its journal and the entry may stand
+// in the file: nothing is lost, and nothing is there twice. An entry of that id
+// that is already there stays as it is, but for acceptances, which are facts.
+// Past the cap, others are evicted first.
+func (s *Store) Remember(ctx context.Context, e *Entry, in *Intent) error {
+	if len(e.Owed()) == 0 {
+		return in.settled(false)
+	}
 	return s.update(ctx, func(f *file) (bool, error) {
 		if old, ok := f.entry(e.ID); ok {
 			return true, s.addAcceptances(f, old, e)
@@ -249,7 +313,7 @@ func (s *Store) Remember(ctx context.Context, e *Entry) error {
 			return false, err
 		}
 		return true, f.put(e)
-	})
+	}, func() error { return in.settled(true) })
 }
 
 func (s *Store) addAcceptances(f *file, old, e *Entry) error {

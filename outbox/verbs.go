@@ -29,7 +29,7 @@ type Retried struct {
 // and then nothing is changed.
 func (s *Store) Retry(ctx context.Context, ids ...string) ([]Retried, error) {
 	var out []Retried
-	err := s.update(ctx, func(f *file) (bool, error) {
+	err := s.updateAll(ctx, func(f *file) (bool, error) {
 		out = nil
 		for _, id := range ids {
 			if _, ok := f.entry(id); !ok {
@@ -91,7 +91,7 @@ var ErrInHand = errors.New("is in a drainer's hand right now")
 // claimed, or is sending, is ErrInHand: its outcome is about to be known.
 func (s *Store) Drop(ctx context.Context, id string) (*Entry, error) {
 	var dropped *Entry
-	err := s.update(ctx, func(f *file) (bool, error) {
+	err := s.updateAll(ctx, func(f *file) (bool, error) {
 		e, ok := f.entry(id)
 		if !ok {
 			return false, fmt.Errorf("%w: %s", ErrNoEntry, id)

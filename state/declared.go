@@ -23,6 +23,9 @@ const (
 	RoomFile  = "room.jsonl"
 )
 
+// Sending is the folder of the publishing processes' journals.
+func Sending() string { return "delivery/sending" }
+
 // Binding is the document of a channel's threads.
 func Binding(channel string) string { return "channels/" + channel + ".json" }
 
@@ -52,6 +55,8 @@ func Declared() []Declaration {
 		{Health, Local, "the standing of channels, per credential"},
 		{"delivery/health.json.lock", Local, "its lock"},
 		{DrainRole, Local, "held by whoever drains; names it"},
+		{"delivery/sending/*.jsonl", Local, "a publishing process's journal: its intents and their outcomes, with text"},
+		{"delivery/sending/.*.jsonl", Local, "the same, before it is complete"},
 		{Evicted, Local, "what the cap evicted, with its text"},
 		{Evicted + ".1", Local, "the same, turned over"},
 		{"delivery/evicted.jsonl.lock", Local, "held while it is turned over"},

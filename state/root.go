@@ -40,6 +40,7 @@ const (
 	OpAside   Op = "aside"  // rename to a name that is set aside
 	OpAppend  Op = "append" // one write with O_APPEND
 	OpSync    Op = "sync"
+	OpRemove  Op = "remove"
 )
 
 // Open gives the root in dir. It touches nothing.

@@ -75,7 +75,7 @@ func (s *site) put(t *testing.T, id string, at time.Time, outcomes map[string]ch
 	ev := channels.Event{ID: id, Type: "session.awaiting_input", Text: "PRIVATE"}
 	e, err := outbox.NewEntry(ev, at, attempted)
 	if err == nil {
-		err = s.store.Remember(t.Context(), e)
+		err = s.store.Remember(t.Context(), e, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ func ask(c *cli.Context, w world) error {
 	if strings.TrimSpace(question) == "" {
 		return usage("the question is empty").withHint("%s --help", c.Command.HelpName)
 	}
-	res := d.bus().Publish(c.Context, channels.Event{
+	res := d.publish(c.Context, channels.Event{
 		Type: "session.awaiting_input", WorkItem: item, Text: question, Source: "cli", Detail: map[string]any{},
 	})
 	if res.Err != nil {
@@ -67,7 +67,7 @@ func ask(c *cli.Context, w world) error {
 		_ = d.log.Asked(c.Context, sub, res.Accepted())
 	}
 	printNotes(w, d, res)
-	printUnanswerable(w, res)
+	printUnanswerable(w, d, res)
 	switch {
 	case asJSON:
 		err = printPublishJSON(w, res)
@@ -89,20 +89,26 @@ func ask(c *cli.Context, w world) error {
 
 // printUnanswerable tells the asking session that nobody has seen the question
 // yet. It changes neither the outcome nor the exit code: the record decides.
-func printUnanswerable(w world, res bus.Result) {
+func printUnanswerable(w world, d *deployment, res bus.Result) {
 	if len(res.Posts) == 0 || res.Accepted() > 0 {
 		return
 	}
 	var why []string
+	redelivered := false // by itself
 	for _, p := range res.Posts {
 		why = append(why, fmt.Sprintf("%s: %s", p.Channel, p.Code))
+		redelivered = redelivered || p.State != channels.StateUncertain || d.dropsRepeats(p.Channel) > 0
 	}
 	reasons := term.Clean(strings.Join(why, ", "))
-	if res.Queued {
+	switch {
+	case res.Queued && redelivered:
 		printf(w.stderr, "note: no channel took this question (%s); it is queued for\n"+
 			"redelivery and `the-loop status` counts it until it lands\n", reasons)
-		return
+	case res.Queued:
+		printf(w.stderr, "note: no answer says whether this question arrived (%s); it is not sent\n"+
+			"again by itself, and `the-loop status` counts it until a person has looked\n", reasons)
+	default:
+		printf(w.stderr, "note: no channel took this question (%s), and it could not\n"+
+			"be kept for redelivery\n", reasons)
 	}
-	printf(w.stderr, "note: no channel took this question (%s), and it could not\n"+
-		"be kept for redelivery\n", reasons)
 }

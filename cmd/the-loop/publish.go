@@ -55,7 +55,7 @@ func publish(c *cli.Context, w world) error {
 	if err != nil {
 		return err
 	}
-	res := d.bus().Publish(c.Context, ev)
+	res := d.publish(c.Context, ev)
 	if res.Err != nil {
 		return &failure{code: exitUsage, err: res.Err}
 	}
@@ -93,6 +93,8 @@ func published(c *cli.Context, res bus.Result) error {
 			withHint("keep it in a file; the-loop publish --event-file FILE takes it back")
 	case res.Recorded == bus.RecordedNo && res.Accepted() == 0 && !res.Queued:
 		return failed(res.RecordErr)
+	case c.Bool("require-delivery") && len(res.Posts) == 0:
+		return failed(errors.New("nobody was sent it, and --require-delivery was given"))
 	case c.Bool("require-delivery") && res.Accepted() == 0:
 		return &failure{code: exitQueued}
 	}

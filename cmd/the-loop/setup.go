@@ -139,11 +139,21 @@ func newLogger(w world, level string) (*slog.Logger, error) {
 
 // bus gives the bus that publishes for this deployment.
 func (d *deployment) bus() *bus.Bus {
-	b := &bus.Bus{Routes: d.routes, Store: d.store, Log: d.log, MaxText: d.config.Limits.Text}
+	b := &bus.Bus{Routes: d.routes, Store: d.store, Standing: d.store, Log: d.log, MaxText: d.config.Limits.Text}
 	if d.config.Ledger == "local" {
 		b.Ledger = ledger.NewLocal(d.root)
 	}
 	return b
+}
+
+// publish takes one event, and closes the journal that this process wrote it
+// down in first.
+func (d *deployment) publish(ctx context.Context, ev channels.Event) bus.Result {
+	res := d.bus().Publish(ctx, ev)
+	if err := d.store.Close(); err != nil {
+		res.Notes = append(res.Notes, fmt.Sprintf("the journal of this process is left for the next drain: %v", err))
+	}
+	return res
 }
 
 // drain gives how this deployment drains, signed by who.

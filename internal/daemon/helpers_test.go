@@ -146,7 +146,7 @@ func (s *site) seed(t *testing.T) {
 		Channel: "room", Outcome: channels.Outcome{State: channels.StatePending, At: time.Now()},
 	}})
 	if err == nil {
-		err = s.store.Remember(context.Background(), e)
+		err = s.store.Remember(context.Background(), e, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -80,6 +80,13 @@ func (l *Log) Undelivered(ctx context.Context, s Subject, channels []string, las
 	return l.write(ctx, line, false)
 }
 
+// Orphaned is written when an event was taken over from a publish that died.
+func (l *Log) Orphaned(ctx context.Context, s Subject, channels []string) error {
+	line := s.line("outbox.recovered", "warning")
+	line.Channels = channels
+	return l.write(ctx, line, false)
+}
+
 // PartlyDelivered names the channels that did not take an event another took.
 func (l *Log) PartlyDelivered(ctx context.Context, s Subject, missed []string, lastError string) error {
 	line := s.line("channel.partly_delivered", "warning")
