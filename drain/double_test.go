@@ -76,6 +76,35 @@ func TestP2_UncertainIsRepeatedByIDWhereTheReceiverDropsRepeats(t *testing.T) {
 	})
 }
 
+func TestP2_NoRepeatArrivesAfterTheReceiverForgot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var first, last time.Time
+		c := newFake("room", nil)
+		c.drops = time.Hour
+		c.becomes(func(_ context.Context, d channels.Delivery) (channels.Receipt, error) {
+			if last = time.Now(); first.IsZero() {
+				first = last
+			}
+			if d.Attempt%2 == 0 { // a refusal in between makes the first attempt no less possible
+				return channels.Receipt{}, &channels.Refusal{Reason: channels.ReasonDown, Code: "refused"}
+			}
+			return unknown(t.Context(), d)
+		})
+		s := newSite(t, route(c))
+		s.seed(t, 1)
+		d := s.drainer()
+		d.Start(t.Context())
+		time.Sleep(5 * time.Hour)
+		d.Stop()
+		if c.calls() < 5 || last.Sub(first) >= time.Hour {
+			t.Errorf("%d sends, the last %s after the first", c.calls(), last.Sub(first))
+		}
+		if row := s.delivery(t, "e1", "room"); row.State != channels.StateUncertain {
+			t.Errorf("delivery %+v", row)
+		}
+	})
+}
+
 func TestD03_ADeadDrainersClaimIsSentOnceAndItsSendNever(t *testing.T) {
 	c := newFake("room", yes)
 	s := newSite(t, route(c))

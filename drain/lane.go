@@ -68,6 +68,12 @@ func (l *lane) sendAll(ctx context.Context, claims []outbox.Claimed) (left []out
 		if !l.drainer.pace(ctx, l.route, l.until) || !l.goesOn(ctx) {
 			return claims[i:], nil
 		}
+		if l.tooLate(c) {
+			if err := l.drainer.opts.Store.LeaveUncertain(context.WithoutCancel(ctx), c); err != nil {
+				return claims[i:], err
+			}
+			continue
+		}
 		o, sent, err := l.send(ctx, c)
 		if err != nil {
 			return claims[i:], err
@@ -77,6 +83,13 @@ func (l *lane) sendAll(ctx context.Context, claims []outbox.Claimed) (left []out
 		}
 	}
 	return nil, nil
+}
+
+// tooLate reports whether a repeat could arrive when the receiver does not drop
+// it any more.
+func (l *lane) tooLate(c outbox.Claimed) bool {
+	arrives := time.Now().Add(l.asker.Timeout)
+	return !c.RepeatOf.IsZero() && !arrives.Before(c.RepeatOf.Add(l.route.Lane().DropsRepeats))
 }
 
 // stops reports whether the channel would say the same to the next one too.

@@ -105,11 +105,24 @@ func (s *Store) sweepDelivery(
 		d.Reason, d.Code, d.At = channels.ReasonGone, "no_such_channel", now
 		_ = s.opts.Log.Dead(ctx, sub, name, string(d.Reason), d.Code, d.Attempts)
 		return true, d.move(channels.StateDead)
+	case d.Repeats && waits && !d.mayRepeat(now, lane.DropsRepeats):
+		return true, d.stopRepeating()
 	case known && gone, known && d.State == channels.StateUncertain && d.mayRepeat(now, lane.DropsRepeats):
-		d.At = now
+		d.At, d.Repeats = now, d.Repeats || d.State == channels.StateUncertain
 		return true, d.move(channels.StatePending)
 	}
 	return changed, nil
+}
+
+// stopRepeating makes a delivery uncertain again that waited to be repeated.
+func (d *Delivery) stopRepeating() error {
+	if d.State == channels.StateRefused {
+		if err := d.move(channels.StatePending); err != nil {
+			return err
+		}
+	}
+	d.Repeats, d.Reason, d.Code = false, channels.ReasonUnknown, "repeats_over"
+	return d.move(channels.StateUncertain)
 }
 
 // names lists the deliveries' channels in a fixed order.
@@ -160,6 +173,10 @@ type Claimed struct {
 	At      time.Time // when the event was taken
 	Channel string
 	ID      string // of the claim
+	// RepeatOf is when the first byte of the first attempt may have left, where
+	// an earlier attempt may have arrived: the receiver must still drop repeats
+	// when this one does. Zero where none may have.
+	RepeatOf time.Time
 }
 
 // Claim takes the n oldest deliveries to a channel that are due, durably.
@@ -186,7 +203,11 @@ func (s *Store) Claim(ctx context.Context, channel string, n int, last string) (
 			if err := f.put(e); err != nil {
 				return false, err
 			}
-			out = append(out, Claimed{Event: ev, At: e.At, Channel: channel, ID: d.Claim})
+			c := Claimed{Event: ev, At: e.At, Channel: channel, ID: d.Claim}
+			if d.Repeats {
+				c.RepeatOf = d.FirstSentAt
+			}
+			out = append(out, c)
 		}
 		return len(out) > 0, nil
 	})
@@ -257,6 +278,22 @@ func (s *Store) Start(ctx context.Context, c Claimed) (d channels.Delivery, ok b
 func (e *Entry) holds(c Claimed) bool {
 	d := e.Deliveries[c.Channel]
 	return d != nil && d.Claim == c.ID
+}
+
+// LeaveUncertain gives a claim back on a repeat that came too late: an earlier
+// attempt may have arrived, and the receiver would not drop this one.
+func (s *Store) LeaveUncertain(ctx context.Context, c Claimed) error {
+	return s.update(ctx, func(f *file) (bool, error) {
+		e, found := f.entry(c.Event.ID)
+		if !found || !e.holds(c) || e.Deliveries[c.Channel].State != channels.StatePending {
+			return false, nil
+		}
+		e.Deliveries[c.Channel].Claim = ""
+		if err := e.Deliveries[c.Channel].stopRepeating(); err != nil {
+			return false, err
+		}
+		return true, s.putOrRemove(f, e)
+	})
 }
 
 // RecordPart writes down, durably, that one more part of a split message was

@@ -70,11 +70,14 @@ type Delivery struct {
 	Rejected int `json:"rejected,omitempty"`
 	// FirstSentAt is when the first byte of the first attempt may have left.
 	FirstSentAt time.Time `json:"firstSentAt,omitzero"`
-	Claim       string    `json:"claim,omitempty"` // the claim it is in hand under
-	Required    bool      `json:"required,omitempty"`
-	Parts       []string  `json:"parts,omitempty"` // accepted parts of a split message
-	Ref         string    `json:"ref,omitempty"`
-	Link        string    `json:"link,omitempty"`
+	// Repeats: it is sent although an earlier attempt may have arrived, for the
+	// receiver drops repeats. It must not be sent once it does not any more.
+	Repeats  bool     `json:"repeats,omitempty"`
+	Claim    string   `json:"claim,omitempty"` // the claim it is in hand under
+	Required bool     `json:"required,omitempty"`
+	Parts    []string `json:"parts,omitempty"` // accepted parts of a split message
+	Ref      string   `json:"ref,omitempty"`
+	Link     string   `json:"link,omitempty"`
 
 	extra state.Extra
 }

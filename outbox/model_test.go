@@ -28,6 +28,7 @@ type modelDelivery struct {
 	failed, rejected int
 	at, first        time.Time
 	required         bool
+	repeats          bool // an earlier attempt may have arrived
 }
 
 type modelEntry struct {
@@ -368,8 +369,11 @@ func (m *model) die(t *rapid.T) {
 			case name == missing && (d.state == "pending" || d.state == "refused"):
 				d.state, d.reason = "dead", channels.ReasonGone
 			case name == missing:
+			case d.repeats && (d.state == "pending" || d.state == "refused") && time.Since(d.first) >= time.Hour:
+				d.state, d.reason, d.repeats = "uncertain", channels.ReasonUnknown, false
 			case d.state == "dead" && d.reason == channels.ReasonGone,
 				d.state == "uncertain" && name == "hook" && time.Since(d.first) < time.Hour:
+				d.repeats = d.repeats || d.state == "uncertain"
 				d.state, d.at = "pending", time.Now()
 			}
 		}
@@ -401,6 +405,7 @@ func (m *model) check(t *rapid.T) {
 			most, claimed = max(most, w.attempts), claimed || w.claim != ""
 			got := modelDelivery{
 				d.State, w.reason, d.Claim, d.Attempts, len(d.Parts), d.Failures, d.Rejected, w.at, w.first, d.Required,
+				d.Repeats,
 			}
 			if got != *w {
 				t.Fatalf("%s on %s: %+v\nwant %+v", e.ID, name, got, *w)

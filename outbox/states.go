@@ -22,6 +22,7 @@ func Moves() []Move {
 		{channels.StateSending, channels.StateUncertain, "no answer, or the process died"},
 		{channels.StateRefused, channels.StatePending, "due again"},
 		{channels.StateUncertain, channels.StatePending, "the receiver drops repeats by id, in time"},
+		{channels.StatePending, channels.StateUncertain, "the time in which the receiver drops repeats is over"},
 		{channels.StateRefused, channels.StateDead, "unacceptable 5 times, or no such channel"},
 		{channels.StatePending, channels.StateDead, "no such channel"},
 		{channels.StateDead, channels.StatePending, "retry"},
