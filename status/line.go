@@ -42,10 +42,14 @@ func (d Delivery) ending(now time.Time) string {
 	}
 }
 
-// shorten leaves out what the line has no room for: "post failed".
+// shorten leaves out what the line has no room for: "post failed", and the
+// detail behind the code, which `outbox list` shows.
 func shorten(lastError string) string {
 	for _, words := range []string{": post failed: ", ": not asked: "} {
 		lastError = strings.Replace(lastError, words, ": ", 1)
+	}
+	if before, _, ok := strings.Cut(lastError, " ("); ok && strings.HasSuffix(lastError, ")") {
+		lastError = before
 	}
 	return term.Clean(lastError)
 }

@@ -8,7 +8,7 @@ import (
 	"the-loop/channels/internal/wire"
 )
 
-func TestRetryAfter(t *testing.T) {
+func TestQ04_RetryAfterInAllItsForms(t *testing.T) {
 	now := time.Date(2026, 8, 13, 15, 36, 13, 0, time.UTC)
 	tests := []struct {
 		name, value string
