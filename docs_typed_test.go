@@ -174,7 +174,7 @@ var helpTexts = map[string]string{} // of one test, by command
 
 func commandExists(t *testing.T, words []string) error {
 	t.Helper()
-	name := regexp.MustCompile(`^[a-z]+$`)
+	name := regexp.MustCompile(`^[a-z][a-z-]+$`)
 	path := words[:1]
 	if (words[0] == "outbox" || words[0] == "channels") && len(words) > 1 && name.MatchString(words[1]) {
 		path = words[:2]
@@ -239,7 +239,7 @@ func TestGeneratedTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	generated(t, "docs/delivery.md", "promises", tests, regexp.MustCompile(`^(?:Test)?P([1-9]\d?)_`), "P")
+	generated(t, "docs/delivery.md", "promises", tests, regexp.MustCompile(`^(?:Test)?P([1-9]\d?(?:P[1-9]\d?)*)_`), "P")
 	generated(t, "docs/testing.md", "cases", tests, regexp.MustCompile(`^(?:Test)?([A-OQ-Z]-?\d\d|P-?0\d)_`), "")
 }
 
@@ -251,11 +251,17 @@ func generated(t *testing.T, file, what string, tests map[string][]string, patte
 		if m == nil {
 			continue
 		}
-		key := prefix + m[1]
-		if prefix == "" && !strings.Contains(key, "-") {
-			key = key[:1] + "-" + key[1:]
+		keys := []string{m[1]}
+		if prefix != "" { // TestP1P2_ carries both
+			keys = strings.Split(m[1], prefix)
 		}
-		rows[key] = append(rows[key], "`"+name+"`")
+		for _, key := range keys {
+			key = prefix + key
+			if prefix == "" && !strings.Contains(key, "-") {
+				key = key[:1] + "-" + key[1:]
+			}
+			rows[key] = append(rows[key], "`"+name+"`")
+		}
 	}
 	var keys []string
 	for key := range rows {

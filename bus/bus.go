@@ -31,6 +31,7 @@ type Store interface {
 type Standing interface {
 	MayAsk(ctx context.Context, a outbox.Asker) (bool, *outbox.Standing, error)
 	Observe(ctx context.Context, a outbox.Asker, entryID string, o channels.Outcome) error
+	Pace(ctx context.Context, channel string, apart time.Duration, limit time.Time) (time.Time, bool, error)
 }
 
 // MaxText is how long an event's text may be by default, in bytes.

@@ -270,6 +270,10 @@ func (s brokenStore) Observe(context.Context, outbox.Asker, string, channels.Out
 	return s.fail()
 }
 
+func (s brokenStore) Pace(context.Context, string, time.Duration, time.Time) (time.Time, bool, error) {
+	return time.Time{}, false, s.fail()
+}
+
 func (s brokenStore) Begin(
 	context.Context, channels.Event, time.Time, []outbox.Planned, bool,
 ) (*outbox.Intent, error) {
@@ -318,7 +322,7 @@ func TestP7_PanickingChannelIsKeptAndWaitsForAPerson(t *testing.T) {
 	res := s.bus.Publish(t.Context(), question("A or B?"))
 	wantPosts(t, res, "room uncertain unknown panic")
 	e := s.entry(t)
-	if !res.Queued || !e.NeedsPerson(time.Now(), func(string) time.Duration { return 0 }) {
+	if !res.Queued || !e.NeedsPerson(time.Now(), func(string) outbox.Lane { return outbox.Lane{} }) {
 		t.Errorf("queued %v, %+v", res.Queued, e.Deliveries["room"])
 	}
 	wantNowhere(t, s.root, "SECRET123", res)

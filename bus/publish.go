@@ -60,6 +60,7 @@ type owed struct {
 	route     Route
 	asker     outbox.Asker
 	held      *channels.Outcome // why it is not asked, nil when it is
+	slot      time.Time         // when its pace allows the send
 	attempted outbox.Attempted
 }
 
@@ -85,7 +86,9 @@ func (p *publish) begin(ctx context.Context) {
 		_ = guard("standing", func() error {
 			o.asker = o.route.Asker()
 			o.asker.Publishing = true
-			o.held = p.mayAsk(ctx, o.asker)
+			if o.held = p.mayAsk(ctx, o.asker); o.held == nil {
+				o.held = p.takeSlot(ctx, o)
+			}
 			return nil
 		})
 		planned = append(planned, outbox.Planned{
@@ -117,9 +120,25 @@ func (p *publish) mayAsk(ctx context.Context, a outbox.Asker) *channels.Outcome 
 	if ok || err != nil {
 		return nil
 	}
-	return &channels.Outcome{
-		State: channels.StatePending, Reason: channels.ReasonHeld, Code: st.Code, At: time.Now(),
+	return held(st.Code)
+}
+
+func held(code string) *channels.Outcome {
+	return &channels.Outcome{State: channels.StatePending, Reason: channels.ReasonHeld, Code: code, At: time.Now()}
+}
+
+// takeSlot takes the channel's next slot. When all that begin in the first half
+// of the timeout are taken the channel is left to the drain.
+func (p *publish) takeSlot(ctx context.Context, o *owed) *channels.Outcome {
+	if p.bus.Standing == nil || o.route.Apart() == 0 {
+		return nil
 	}
+	at, ok, err := p.bus.Standing.Pace(ctx, o.asker.Channel, o.route.Apart(), p.at.Add(o.route.timeout()/2))
+	if ok || err != nil {
+		o.slot = at
+		return nil
+	}
+	return held("pace")
 }
 
 func (p *publish) isRecorded() bool {
@@ -145,7 +164,14 @@ func (p *publish) record(ctx context.Context) {
 		}
 	}
 	if err := p.intent.Recorded(err == nil, p.res.Event.URL); err != nil {
-		p.unstored("the record could not be noted before the event was sent", err)
+		// The intent still says that nothing can have left, and if we die now
+		// whoever takes it over sends: so we must not.
+		p.note("the event is left to the next drain, for its journal cannot be written", err)
+		for i := range p.owed {
+			if o := &p.owed[i]; o.held == nil {
+				o.held = held("not_noted")
+			}
+		}
 	}
 }
 
@@ -167,7 +193,9 @@ func (p *publish) fanOut(ctx context.Context) {
 	}
 }
 
-// ask makes the attempt at one channel, and writes down what came of it.
+// ask makes the attempt at one channel, within its timeout, and writes down what
+// came of it. One that is told to wait for less than what is left of the
+// timeout waits, and asks once more.
 func (p *publish) ask(ctx context.Context, o *owed) {
 	name := o.route.Channel.Name()
 	d := channels.Delivery{Event: p.res.Event, At: p.at, Attempt: 1}
@@ -175,15 +203,69 @@ func (p *publish) ask(ctx context.Context, o *owed) {
 		d.OnPart = func(ref string) error { return p.intent.Part(name, ref) }
 	}
 	o.attempted.At = time.Now()
-	o.attempted.Outcome = Attempt(ctx, o.route, d)
+	within, cancel := context.WithDeadline(ctx, o.attempted.At.Add(o.route.timeout()))
+	defer cancel()
+	if wait(within, time.Until(o.slot)); within.Err() != nil { // nothing was sent, and that is known
+		o.attempted.Outcome = *held("interrupted")
+		_ = p.intent.Outcome(o.attempted)
+		return
+	}
+	o.attempted.Outcome = Attempt(within, o.route, d)
+	if told := o.attempted.Outcome; told.Reason == channels.ReasonRate && fits(within, told.RetryAfter) {
+		p.observe(ctx, o) // whoever would ask meanwhile is told to wait too
+		if wait(within, told.RetryAfter); within.Err() == nil && p.nextSlot(within, o) {
+			d.Attempt, d.Parts = 2, told.Receipt.Parts
+			o.attempted.Outcome = Attempt(within, o.route, d)
+		}
+	}
 	// Neither is worth failing for: an outcome that is not in the journal is in
 	// our hand still, and a standing that cannot be written costs the next
 	// publisher a request, and nobody an event.
 	_ = p.intent.Outcome(o.attempted)
-	if p.bus.Standing != nil && ctx.Err() == nil { // when we gave up ourselves, it says nothing about the channel
-		_ = guard("standing", func() error {
-			return p.bus.Standing.Observe(ctx, o.asker, p.res.ID, o.attempted.Outcome)
-		})
+	p.observe(ctx, o)
+}
+
+func (p *publish) observe(ctx context.Context, o *owed) {
+	if p.bus.Standing == nil || ctx.Err() != nil { // when we gave up ourselves, it says nothing about the channel
+		return
+	}
+	_ = guard("standing", func() error {
+		return p.bus.Standing.Observe(ctx, o.asker, p.res.ID, o.attempted.Outcome)
+	})
+}
+
+// nextSlot waits for one more slot of the channel's pace. ok is false when none
+// begins in time.
+func (p *publish) nextSlot(ctx context.Context, o *owed) (ok bool) {
+	if p.bus.Standing == nil || o.route.Apart() == 0 {
+		return true
+	}
+	deadline, _ := ctx.Deadline()
+	_ = guard("standing", func() (err error) {
+		at, free, err := p.bus.Standing.Pace(ctx, o.asker.Channel, o.route.Apart(), deadline.Add(-time.Second))
+		if ok = free || err != nil; free {
+			wait(ctx, time.Until(at))
+		}
+		return err
+	})
+	return ok && ctx.Err() == nil
+}
+
+// fits reports whether there is time left for a send after a wait.
+func fits(ctx context.Context, d time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && ctx.Err() == nil && time.Until(deadline)-d >= time.Second
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 

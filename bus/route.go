@@ -20,8 +20,12 @@ type Route struct {
 	Required bool
 	// Timeout bounds one attempt. Defaults to DefaultTimeout.
 	Timeout time.Duration
-	// Rate is how many messages a second a drain sends at most, 0 for no limit.
+	// Rate is how many messages a second the processes of one root send at
+	// most, 0 for no limit.
 	Rate float64
+	// SendAgain: proof that a send never arrived, and only that, makes the one
+	// second attempt by itself. Without it a person does.
+	SendAgain bool
 }
 
 // Owes reports whether the channel is owed an event: it subscribes to the type
@@ -53,7 +57,16 @@ func (r Route) Lane() outbox.Lane {
 	if c, ok := r.Channel.(channels.Idempotent); ok {
 		l.DropsRepeats = c.DropsRepeats()
 	}
+	_, l.Witness = r.Channel.(channels.Witness)
 	return l
+}
+
+// Apart is the time between two sends that the rate asks for.
+func (r Route) Apart() time.Duration {
+	if r.Rate <= 0 {
+		return 0
+	}
+	return time.Duration(float64(time.Second) / r.Rate)
 }
 
 func (r Route) timeout() time.Duration {

@@ -28,6 +28,7 @@ type Outcome struct {
 	Code       string
 	Detail     string
 	RetryAfter time.Duration
+	Guessed    bool // see Refusal
 	Receipt    Receipt
 	At         time.Time // when the outcome became known
 }
@@ -44,7 +45,7 @@ func OutcomeOf(r Receipt, err error) Outcome {
 	switch {
 	case errors.As(err, &refusal):
 		o.State, o.Reason, o.Code, o.Detail = StateRefused, refusal.Reason, SafeCode(refusal.Code), refusal.Detail
-		o.RetryAfter = refusal.RetryAfter
+		o.RetryAfter, o.Guessed = refusal.RetryAfter, refusal.Guessed
 	case errors.As(err, &unknown):
 		o.State, o.Reason, o.Code, o.Detail = StateUncertain, ReasonUnknown, SafeCode(unknown.Code), unknown.Detail
 	default:

@@ -28,6 +28,9 @@ const (
 	ReasonGone    Reason = "gone"    // no such channel any more
 	ReasonCrashed Reason = "crashed" // found orphaned twice
 	ReasonExpired Reason = "expired" // past its time to live
+	ReasonFound   Reason = "found"   // was uncertain, and a look-up found it: delivered
+	ReasonLost    Reason = "lost"    // was uncertain, and two complete look-ups did not find it
+	ReasonMoved   Reason = "moved"   // the root was copied: another machine may have sent it
 )
 
 var reasonWords = map[Reason]string{
@@ -39,10 +42,13 @@ var reasonWords = map[Reason]string{
 	ReasonRedirect:     "the address answers with another one",
 	ReasonOther:        "it refused with a code we do not know",
 	ReasonUnknown:      "it may have arrived: no answer says what became of it",
-	ReasonHeld:         "not asked yet: the channel is failing, cooling or paused",
+	ReasonHeld:         "not asked yet: the channel is failing, cooling or paused, or its turn comes later",
 	ReasonGone:         "there is no such channel any more",
 	ReasonCrashed:      "the program died twice while sending it",
 	ReasonExpired:      "its time to live has passed",
+	ReasonFound:        "no answer came, and a look-up found it there: it was delivered",
+	ReasonLost:         "it never arrived: two complete look-ups did not find it",
+	ReasonMoved:        "it may have been sent by the machine that this root was copied from",
 }
 
 // Words says the reason in plain words, for people.
@@ -83,6 +89,9 @@ type Refusal struct {
 	// RetryAfter is how long to wait, with ReasonRate; 0 is no wait at all. A
 	// kind whose provider says to wait and not how long puts its own value.
 	RetryAfter time.Duration
+	// Guessed: the provider did not say how long, and RetryAfter is the kind's
+	// own value. It rises while the provider goes on saying so.
+	Guessed bool
 	// Err is the cause, for errors.Is. Its text is never shown: net/http puts
 	// whole addresses into it.
 	Err error

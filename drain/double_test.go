@@ -14,6 +14,7 @@ import (
 	"the-loop/channels"
 	"the-loop/channels/channelstest"
 	"the-loop/channels/webhook"
+	"the-loop/outbox"
 )
 
 func TestP2_UncertainIsNotRepeated(t *testing.T) {
@@ -34,7 +35,7 @@ func TestP2_UncertainIsNotRepeated(t *testing.T) {
 		time.Sleep(time.Hour)
 		d.Stop()
 		e := s.entries(t)["e1"]
-		if c.calls() != 1 || e == nil || !e.NeedsPerson(time.Now(), func(string) time.Duration { return 0 }) {
+		if c.calls() != 1 || e == nil || !e.NeedsPerson(time.Now(), func(string) outbox.Lane { return outbox.Lane{} }) {
 			t.Errorf("asked %d times, entry %+v", c.calls(), e)
 		}
 	})
@@ -160,7 +161,7 @@ func TestD06_EveryAttemptCarriesTheSameIDAndBytes(t *testing.T) {
 	for name, first := range map[string]channelstest.Fault{
 		"500":     channelstest.Answer(500, ""),
 		"dropped": channelstest.DropRead(),
-		"refused": channelstest.Answer(429, "", "Retry-After: 0"),
+		"refused": channelstest.Answer(404, ""),
 	} {
 		server := channelstest.NewServer(nil)
 		defer server.Close()

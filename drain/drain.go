@@ -23,6 +23,9 @@ const Grace = 4 * time.Second
 // Options say what is drained, and how. Store, Role and Routes are needed.
 type Options struct {
 	Store *outbox.Store
+	// Root, when set, is asked before each cycle whether it is still on the
+	// machine that it belongs to (state.ErrMoved).
+	Root *state.Root
 	// Role is the drainer's lock: whoever holds it drains the root.
 	Role state.Role
 	// Who is written into the lock for others to read.
@@ -36,6 +39,9 @@ type Options struct {
 	// Budget bounds what one cycle sends to a channel that has not accepted
 	// anything in it yet. Defaults to 20.
 	Budget int
+	// EvidenceAfter is how old a doubt must be before a look-up that does not
+	// find the message counts. Defaults to DefaultEvidenceAfter.
+	EvidenceAfter time.Duration
 	// Log gets the facts. May be nil.
 	Log *eventlog.Log
 	// Outcome, when set, is told of every send. It must not block.
@@ -47,6 +53,8 @@ type Options struct {
 // Report is what a cycle did.
 type Report struct {
 	Accepted, Refused, Uncertain int
+	// Resolved counts the uncertain deliveries that a look-up settled.
+	Resolved int
 	// Drainer says who else drains this root right now: nothing was done.
 	Drainer string
 	// Held tells, by channel, until when it is not asked.
@@ -64,8 +72,8 @@ type Drainer struct {
 	mu      sync.Mutex
 	cancel  context.CancelFunc
 	done    chan struct{}
-	unsaved []unsaved            // outcomes that no disk has taken yet
-	next    map[string]time.Time // by channel: when the pace allows the next send
+	unsaved []unsaved           // outcomes that no disk has taken yet
+	watched map[doubtKey]*watch // uncertain deliveries that are looked up
 }
 
 type unsaved struct {
@@ -81,7 +89,10 @@ func New(o Options) *Drainer {
 	if o.Budget <= 0 {
 		o.Budget = 20
 	}
-	return &Drainer{opts: o, wake: make(chan struct{}, 1), next: map[string]time.Time{}}
+	if o.EvidenceAfter <= 0 {
+		o.EvidenceAfter = DefaultEvidenceAfter
+	}
+	return &Drainer{opts: o, wake: make(chan struct{}, 1), watched: map[doubtKey]*watch{}}
 }
 
 // Cycle runs one cycle: every channel that has something due is drained by its
@@ -101,6 +112,11 @@ func (d *Drainer) Cycle(ctx context.Context) (Report, error) {
 	defer release()
 	if err := d.save(ctx); err != nil {
 		return Report{}, err
+	}
+	if d.opts.Root != nil {
+		if err := d.opts.Root.CheckMachine(ctx); err != nil {
+			return Report{}, err
+		}
 	}
 	routes := d.opts.Routes()
 	lanes := make([]outbox.Lane, len(routes))
@@ -143,17 +159,22 @@ func (d *Drainer) runLanes(ctx context.Context, routes []bus.Route, entries []*o
 	var wg sync.WaitGroup
 	until := time.Now().Add(d.opts.Interval)
 	for _, r := range routes {
-		if d.opts.Store.Due(entries, r.Channel.Name()) == 0 {
+		l := lane{drainer: d, route: r, until: until, due: d.opts.Store.Due(entries, r.Channel.Name())}
+		if _, ok := r.Channel.(channels.Witness); ok {
+			l.doubts = outbox.Doubts(entries, r.Channel.Name())
+			d.forgetAllBut(r.Channel.Name(), l.doubts)
+		}
+		if len(l.doubts) == 0 && l.due == 0 {
 			continue
 		}
 		wg.Go(func() {
-			l := lane{drainer: d, route: r, until: until}
 			err := survive(func() error { return l.run(ctx) })
 			mu.Lock()
 			defer mu.Unlock()
 			total.Accepted += l.accepted
 			total.Refused += l.refused
 			total.Uncertain += l.uncertain
+			total.Resolved += l.settled
 			if !l.heldUntil.IsZero() {
 				total.Held[r.Channel.Name()] = l.heldUntil
 			}
@@ -218,25 +239,14 @@ func (d *Drainer) report(ctx context.Context, c outbox.Claimed, o channels.Outco
 }
 
 // pace waits until the channel's rate allows one more send. ok is false when
-// that would be after until: the send is left to a later cycle, and so is its
-// turn.
+// that would be after until, or cannot be told: the send is left to a later
+// cycle, and so is its turn.
 func (d *Drainer) pace(ctx context.Context, r bus.Route, until time.Time) (ok bool) {
-	if r.Rate <= 0 {
-		return true
-	}
-	d.mu.Lock()
-	now := time.Now()
-	at := d.next[r.Channel.Name()]
-	if at.Before(now) {
-		at = now
-	}
-	if at.After(until) {
-		d.mu.Unlock()
+	at, ok, err := d.opts.Store.Pace(ctx, r.Channel.Name(), r.Apart(), until)
+	if err != nil || !ok {
 		return false
 	}
-	d.next[r.Channel.Name()] = at.Add(time.Duration(float64(time.Second) / r.Rate))
-	d.mu.Unlock()
-	sleep(ctx, at.Sub(now))
+	sleep(ctx, time.Until(at))
 	return true
 }
 

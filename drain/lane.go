@@ -2,6 +2,7 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"the-loop/bus"
@@ -19,13 +20,28 @@ type lane struct {
 	// lane was left without an answer, and one more has been tried since.
 	probing, doubted bool
 
+	due    int            // deliveries to be sent
+	doubts []outbox.Doubt // uncertain deliveries that can be looked up
+
 	accepted, refused, uncertain int
+	settled                      int // by look-ups
 	heldUntil                    time.Time
 }
 
 func (l *lane) run(ctx context.Context) error {
-	store := l.drainer.opts.Store
 	l.asker = l.route.Asker()
+	// The sends first: look-ups may be slow, or be told to wait again and again,
+	// and nothing that is due stands behind them.
+	var sent error
+	if l.due > 0 { // else its probe would be taken for nothing
+		sent = l.sendDue(ctx)
+	}
+	return errors.Join(sent, l.lookUp(ctx))
+}
+
+// sendDue sends what is due, as long as the channel may be asked.
+func (l *lane) sendDue(ctx context.Context) error {
+	store := l.drainer.opts.Store
 	for l.goesOn(ctx) {
 		ok, standing, err := store.MayAsk(ctx, l.asker)
 		if err != nil {
@@ -65,7 +81,7 @@ func (l *lane) goesOn(ctx context.Context) bool {
 // the channel shows that it would say the same to all of them.
 func (l *lane) sendAll(ctx context.Context, claims []outbox.Claimed) (left []outbox.Claimed, err error) {
 	for i, c := range claims {
-		if !l.drainer.pace(ctx, l.route, l.until) || !l.goesOn(ctx) {
+		if !l.drainer.pace(ctx, l.route, l.until) || !l.goesOn(ctx) || !l.probing && l.held() {
 			return claims[i:], nil
 		}
 		if l.tooLate(c) {
@@ -83,6 +99,12 @@ func (l *lane) sendAll(ctx context.Context, claims []outbox.Claimed) (left []out
 		}
 	}
 	return nil, nil
+}
+
+// held reports whether the channel is paused, or told somebody to wait.
+func (l *lane) held() bool {
+	st := l.drainer.opts.Store.Standing(l.asker)
+	return st != nil && st.Verdict != outbox.Failing && time.Now().Before(st.Until)
 }
 
 // tooLate reports whether a repeat could arrive when the receiver does not drop

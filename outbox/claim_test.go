@@ -405,7 +405,7 @@ func TestP2_UncertainOnAVanishedChannelIsNotRepeatedWhenItIsBack(t *testing.T) {
 		if claims, err := s.Claim(t.Context(), "x", 1, ""); err != nil || len(claims) > 0 {
 			t.Errorf("%s: sent again: %v, %v", st, claims, err)
 		}
-		if !entryOf(t, s, "A").NeedsPerson(time.Now(), func(string) time.Duration { return 0 }) {
+		if !entryOf(t, s, "A").NeedsPerson(time.Now(), func(string) Lane { return Lane{} }) {
 			t.Errorf("%s: and nobody is told", st)
 		}
 	}

@@ -28,6 +28,9 @@ type Entry struct {
 	Channels      []string // still owed, in the config's order
 	Claim         *Claim
 	Deliveries    map[string]*Delivery
+	// ResentAs is the entry that was made of its lost deliveries, and
+	// SentAgainFrom the entry that this one was made of.
+	ResentAs, SentAgainFrom string
 
 	event json.RawMessage // as it was stored: never changed
 	extra state.Extra
@@ -76,8 +79,18 @@ type Delivery struct {
 	Claim    string   `json:"claim,omitempty"` // the claim it is in hand under
 	Required bool     `json:"required,omitempty"`
 	Parts    []string `json:"parts,omitempty"` // accepted parts of a split message
-	Ref      string   `json:"ref,omitempty"`
-	Link     string   `json:"link,omitempty"`
+	// WantedAt is when a person last asked for it: its time to live begins anew.
+	WantedAt time.Time `json:"wantedAt,omitzero"`
+	// Orphaned counts how often it was found in sending with nobody sending it.
+	Orphaned int `json:"orphaned,omitempty"`
+	// Looks counts the look-ups that told something, and Unjudgeable is the
+	// code of why none can tell.
+	Looks       int    `json:"looks,omitempty"`
+	Unjudgeable string `json:"unjudgeable,omitempty"`
+	// ResentAs is the entry that was made of it: it is not owed here any more.
+	ResentAs string `json:"resentAs,omitempty"`
+	Ref      string `json:"ref,omitempty"`
+	Link     string `json:"link,omitempty"`
 
 	extra state.Extra
 }
@@ -100,6 +113,8 @@ type entryJSON struct {
 	Event         json.RawMessage            `json:"event"`
 	Claim         *Claim                     `json:"claim,omitempty"`
 	Deliveries    map[string]json.RawMessage `json:"deliveries,omitempty"`
+	ResentAs      string                     `json:"resentAs,omitempty"`
+	SentAgainFrom string                     `json:"sentAgainFrom,omitempty"`
 }
 
 // stamp is a time that the file writes as "" when there is none.
@@ -151,7 +166,7 @@ func decodeEntry(id string, raw []byte) (*Entry, error) {
 	e := &Entry{
 		ID: id, At: time.Time(j.At), Attempts: j.Attempts, LastAttemptAt: time.Time(j.LastAttemptAt),
 		LastError: j.LastError, Channels: j.Channels, Claim: j.Claim, Deliveries: map[string]*Delivery{},
-		event: j.Event, extra: extra,
+		ResentAs: j.ResentAs, SentAgainFrom: j.SentAgainFrom, event: j.Event, extra: extra,
 	}
 	for name, raw := range j.Deliveries {
 		d := &Delivery{}
@@ -196,6 +211,7 @@ func (e *Entry) encode() ([]byte, error) {
 	j := entryJSON{
 		At: stamp(e.At), Attempts: e.Attempts, LastAttemptAt: stamp(e.LastAttemptAt), LastError: e.LastError,
 		Channels: e.Channels, Event: e.event, Claim: e.Claim, Deliveries: map[string]json.RawMessage{},
+		ResentAs: e.ResentAs, SentAgainFrom: e.SentAgainFrom,
 	}
 	if j.Channels == nil {
 		j.Channels = []string{}
@@ -226,7 +242,7 @@ func (e *Entry) Owed() []string {
 	var owed []string
 	for name, d := range e.Deliveries {
 		switch {
-		case d.State == channels.StateAccepted:
+		case d.State == channels.StateAccepted, d.ResentAs != "":
 		case d.State != channels.StateSending && settled && !d.Required && len(d.Parts) == 0:
 		default:
 			owed = append(owed, name)
@@ -267,22 +283,29 @@ func (e *Entry) State() channels.State {
 }
 
 // NeedsPerson reports whether nothing that is still owed will move by itself.
-// repeats says how long a channel's receiver drops repeated ids: within that
-// time an uncertain delivery goes out again by itself.
-func (e *Entry) NeedsPerson(now time.Time, repeats func(channel string) time.Duration) bool {
+// lane gives what is known of a channel, its zero value where it is not
+// configured: an uncertain delivery goes out again by itself where the receiver
+// drops repeats, and is looked up where the channel can.
+func (e *Entry) NeedsPerson(now time.Time, lane func(channel string) Lane) bool {
 	for _, name := range e.Owed() {
 		d := e.Deliveries[name]
 		switch d.State {
 		case channels.StatePending, channels.StateRefused, channels.StateSending:
 			return false
 		case channels.StateUncertain:
-			if d.mayRepeat(now, repeats(name)) {
+			if d.Repeatable(now, lane(name)) || d.Judgeable(lane(name)) {
 				return false
 			}
 		}
 	}
 	return true
 }
+
+// Repeatable reports whether an uncertain delivery goes out again by itself.
+func (d *Delivery) Repeatable(now time.Time, l Lane) bool { return d.mayRepeat(now, l.DropsRepeats) }
+
+// Judgeable reports whether look-ups may still tell what became of it.
+func (d *Delivery) Judgeable(l Lane) bool { return l.Witness && d.Unjudgeable == "" }
 
 func (d *Delivery) mayRepeat(now time.Time, window time.Duration) bool {
 	return window > 0 && now.Sub(d.FirstSentAt) < window

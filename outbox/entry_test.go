@@ -106,11 +106,8 @@ func TestOwed(t *testing.T) {
 
 func TestNeedsPersonAndState(t *testing.T) {
 	now := t0.Add(time.Hour)
-	remembers := func(channel string) time.Duration {
-		if channel == "hook" {
-			return 2 * time.Hour
-		}
-		return 0
+	remembers := func(channel string) Lane {
+		return map[string]Lane{"hook": {DropsRepeats: 2 * time.Hour}, "room": {Witness: true}}[channel]
 	}
 	const (
 		pending, sending, refused = channels.StatePending, channels.StateSending, channels.StateRefused
@@ -129,6 +126,8 @@ func TestNeedsPersonAndState(t *testing.T) {
 		"repeats are dropped":       {way{"hook": {State: unknown, FirstSentAt: t0}}, false, unknown},
 		"no more":                   {way{"hook": {State: unknown, FirstSentAt: t0.Add(-2 * time.Hour)}}, true, unknown},
 		"sent nobody knows when":    {way{"hook": is(unknown)}, true, unknown},
+		"can be looked up":          {way{"room": is(unknown)}, false, unknown},
+		"cannot be judged":          {way{"room": {State: unknown, Unjudgeable: "missing_scope"}}, true, unknown},
 		"dead":                      {way{"a": is(dead)}, true, dead},
 		"lost":                      {way{"a": is(lost)}, true, lost},
 		"dead beside a refused one": {way{"a": is(dead), "b": is(refused)}, false, refused},

@@ -28,6 +28,7 @@ type file struct {
 	ids   []string    // in the order in which they stand
 	raw   map[string]json.RawMessage
 	bad   []badEntry // taken out: they will be set aside
+	left  []Left     // left: settled.jsonl will tell of them
 }
 
 type badEntry struct {

@@ -29,6 +29,7 @@ type modelDelivery struct {
 	at, first        time.Time
 	required         bool
 	repeats          bool // an earlier attempt may have arrived
+	orphaned         int
 }
 
 type modelEntry struct {
@@ -317,7 +318,7 @@ func (m *model) retry(t *rapid.T) {
 		d := e.way[name]
 		if d.claim == "" && (d.state == "pending" || d.state == "refused" || d.state == "dead") {
 			due = append(due, name)
-			d.state, d.at, d.rejected = "pending", time.Now(), 0
+			d.state, d.at, d.rejected, d.orphaned = "pending", time.Now(), 0, 0
 		}
 	}
 	if !slices.Equal(got[0].Due, due) || len(due)+len(got[0].Left) != len(e.owed()) {
@@ -360,17 +361,21 @@ func (m *model) die(t *rapid.T) {
 		for name, d := range e.way {
 			if d.state == "sending" {
 				d.state, d.reason = "uncertain", channels.ReasonUnknown
+				d.orphaned++
 			}
 			d.claim = ""
 			if !slices.Contains(e.owed(), name) {
 				continue
 			}
 			switch {
-			case name == missing && (d.state == "pending" || d.state == "refused"):
+			case name == missing && !d.repeats && (d.state == "pending" || d.state == "refused"):
 				d.state, d.reason = "dead", channels.ReasonGone
-			case name == missing:
-			case d.repeats && (d.state == "pending" || d.state == "refused") && time.Since(d.first) >= time.Hour:
+			case name == "hook" && name != missing && d.state == "uncertain" && d.orphaned >= 2:
+				d.state, d.reason, d.at = "dead", channels.ReasonCrashed, time.Now()
+			case d.repeats && (d.state == "pending" || d.state == "refused") &&
+				(name == missing || time.Since(d.first) >= time.Hour):
 				d.state, d.reason, d.repeats = "uncertain", channels.ReasonUnknown, false
+			case name == missing:
 			case d.state == "dead" && d.reason == channels.ReasonGone,
 				d.state == "uncertain" && name == "hook" && time.Since(d.first) < time.Hour:
 				d.repeats = d.repeats || d.state == "uncertain"
@@ -405,7 +410,7 @@ func (m *model) check(t *rapid.T) {
 			most, claimed = max(most, w.attempts), claimed || w.claim != ""
 			got := modelDelivery{
 				d.State, w.reason, d.Claim, d.Attempts, len(d.Parts), d.Failures, d.Rejected, w.at, w.first, d.Required,
-				d.Repeats,
+				d.Repeats, d.Orphaned,
 			}
 			if got != *w {
 				t.Fatalf("%s on %s: %+v\nwant %+v", e.ID, name, got, *w)

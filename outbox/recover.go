@@ -3,6 +3,8 @@ package outbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"slices"
 	"time"
 
 	"the-loop/channels"
@@ -20,6 +22,9 @@ func (s *Store) recoverInto(ctx context.Context, f *file) (dead []*state.DeadJou
 	for _, j := range dead {
 		entries, bad := foldJournal(j.Lines, time.Now())
 		f.bad = append(f.bad, bad...)
+		if entries, err = s.notLeft(entries); err != nil {
+			return dead, false, err
+		}
 		for _, e := range entries {
 			if _, known := f.raw[e.ID]; known {
 				continue // it died after its entry was durable, and before it could say so
@@ -47,7 +52,28 @@ func (s *Store) orphans() (entries []*Entry, bad int, err error) {
 		e, b := foldJournal(lines, time.Now())
 		entries, bad = append(entries, e...), bad+len(b)
 	}
-	return entries, bad, err
+	entries, leftErr := s.notLeft(entries)
+	return entries, bad, errors.Join(err, leftErr)
+}
+
+// notLeft leaves those out that have been in the outbox already and left it:
+// their publisher could store them and not write down that it had. An id that
+// is published again after that is taken at another time.
+func (s *Store) notLeft(entries []*Entry) ([]*Entry, error) {
+	if len(entries) == 0 {
+		return entries, nil
+	}
+	gone := map[string][]time.Time{}
+	err := s.settledLog().Lines(func(line []byte) bool {
+		var l Left
+		if json.Unmarshal(line, &l) == nil {
+			gone[l.ID] = append(gone[l.ID], l.At)
+		}
+		return true
+	})
+	return slices.DeleteFunc(entries, func(e *Entry) bool {
+		return slices.ContainsFunc(gone[e.ID], e.At.Equal)
+	}), err
 }
 
 // openIntent is an intent as a journal tells it.
@@ -70,6 +96,9 @@ func foldJournal(lines [][]byte, now time.Time) (entries []*Entry, bad []badEntr
 		if err := json.Unmarshal(raw, &l); err != nil || l.ID == "" {
 			text, _ := json.Marshal(string(raw)) // a string always encodes
 			bad = append(bad, badEntry{"journal", text})
+			for _, i := range open { // it may have said of any that bytes could leave
+				i.recorded = ""
+			}
 			continue
 		}
 		i := open[l.ID]

@@ -1,17 +1,8 @@
 package outbox
 
 import (
-	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"time"
 
 	"the-loop/channels"
@@ -48,6 +39,8 @@ type Standing struct {
 	Until time.Time `json:"until"`
 	// Probes counts the attempts since it began to fail.
 	Probes int `json:"probes"`
+	// Guesses counts how often in a row it told us to wait and not how long.
+	Guesses int `json:"guesses,omitempty"`
 	// LastEntry is the entry that the last probe carried.
 	LastEntry string `json:"lastEntry,omitempty"`
 
@@ -60,123 +53,21 @@ const (
 	Cooling = "cooling" // told us to wait
 )
 
-// health is delivery/health.json: channel, then credential hash, to standing.
-type health struct {
-	Version  int                            `json:"version"`
-	Key      string                         `json:"key"`
-	Channels map[string]map[string]Standing `json:"channels"`
-
-	extra state.Extra
-}
-
-func parseHealth(b []byte) (*health, error) {
-	h := &health{Version: 1, Channels: map[string]map[string]Standing{}}
-	b = bytes.TrimSpace(state.TrimBOM(b))
-	if len(b) == 0 {
-		return h, nil
-	}
-	var raw struct {
-		Version  int                                   `json:"version"`
-		Key      string                                `json:"key"`
-		Channels map[string]map[string]json.RawMessage `json:"channels"`
-	}
-	var err error
-	if h.extra, err = state.UnmarshalKeeping(b, &raw); err != nil {
-		return nil, err
-	}
-	if raw.Version > 1 {
-		return nil, errNewerHealth
-	}
-	h.Key = raw.Key
-	for name, byCredential := range raw.Channels {
-		h.Channels[name] = map[string]Standing{}
-		for credential, b := range byCredential {
-			var st Standing
-			if st.extra, err = state.UnmarshalKeeping(b, &st); err != nil {
-				return nil, err
-			}
-			h.Channels[name][credential] = st
-		}
-	}
-	return h, nil
-}
-
-var errNewerHealth = errors.New("health.json was written by a newer version: upgrade the-loop")
-
-func (h *health) encode() ([]byte, error) {
-	raw := struct {
-		Version  int                                   `json:"version"`
-		Key      string                                `json:"key"`
-		Channels map[string]map[string]json.RawMessage `json:"channels"`
-	}{1, h.Key, map[string]map[string]json.RawMessage{}}
-	for name, byCredential := range h.Channels {
-		raw.Channels[name] = map[string]json.RawMessage{}
-		for credential, st := range byCredential {
-			b, err := state.MarshalKeeping(st, st.extra)
-			if err != nil {
-				return nil, err
-			}
-			raw.Channels[name][credential] = b
-		}
-	}
-	b, err := state.MarshalKeeping(raw, h.extra)
-	return append(b, '\n'), err
-}
-
-// hash gives the key under which a credential's standing is kept. Without the
-// file's random key nobody can try tokens against it.
-func (h *health) hash(credential string) string {
-	m := hmac.New(sha256.New, []byte(h.Key))
-	m.Write([]byte(credential))
-	return hex.EncodeToString(m.Sum(nil))[:16]
-}
-
-func (s *Store) readHealth() (*health, error) {
-	b, err := s.health.Read()
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	return parseHealth(b)
-}
-
-// changeHealth runs one change under the file's lock, and writes when it says so.
-func (s *Store) changeHealth(ctx context.Context, change func(h *health) (dirty bool)) error {
-	return s.health.Update(ctx, func(tx *state.Tx) error {
-		b, err := tx.Read()
-		if err != nil {
-			return err
-		}
-		h, err := parseHealth(b)
-		if errors.Is(err, errNewerHealth) {
-			return err
-		}
-		if err != nil { // nothing in it that the next verdicts do not tell anew
-			aside, err := tx.SetAside()
-			if err != nil {
-				return err
-			}
-			_ = s.opts.Log.SetAside(ctx, filepath.Base(aside))
-			h, _ = parseHealth(nil)
-		}
-		if h.Key == "" {
-			h.Key = rand.Text()
-		}
-		if !change(h) {
-			return nil
-		}
-		if b, err = h.encode(); err != nil {
-			return err
-		}
-		return tx.Write(b)
-	})
-}
-
 // Standing reads a channel's standing, without a lock. nil means that nothing
 // speaks against asking it; so does a file that cannot be read.
 func (s *Store) Standing(a Asker) *Standing {
 	h, err := s.readHealth()
 	if err != nil {
 		return nil
+	}
+	return h.standing(a)
+}
+
+// standing is what speaks against asking a channel: that it is paused, else its
+// own last words.
+func (h *health) standing(a Asker) *Standing {
+	if p, ok := h.Paused[a.Channel]; ok && time.Now().Before(p.Until) {
+		return p.standing()
 	}
 	if st, ok := h.Channels[a.Channel][h.hash(a.Credential)]; ok {
 		return &st
@@ -196,12 +87,11 @@ func (s *Store) MayAsk(ctx context.Context, a Asker) (ok bool, st *Standing, err
 		return false, st, nil
 	}
 	err = s.changeHealth(ctx, func(h *health) bool {
-		key := h.hash(a.Credential)
-		now, found := h.Channels[a.Channel][key]
-		if !found {
-			ok, st = true, nil
+		if st = h.standing(a); st == nil {
+			ok = true
 			return false
 		}
+		now := *st
 		st = &now
 		if ok = now.mayProbe(a); !ok {
 			return false
@@ -210,7 +100,7 @@ func (s *Store) MayAsk(ctx context.Context, a Asker) (ok bool, st *Standing, err
 			now.Probes++
 		}
 		now.Until = time.Now().Add(max(s.probeDelay(now.Probes), a.Timeout)).UTC()
-		h.Channels[a.Channel][key] = now
+		h.Channels[a.Channel][h.hash(a.Credential)] = now
 		return true
 	})
 	if err != nil {
@@ -223,7 +113,7 @@ func (s *Store) MayAsk(ctx context.Context, a Asker) (ok bool, st *Standing, err
 // further ahead than the limits here: one that is was written by a clock that
 // was wrong, and nobody waits for a year because of it.
 func (st *Standing) mayProbe(a Asker) bool {
-	if a.Publishing && st.Reason == channels.ReasonUnknown {
+	if st.Verdict == Paused || a.Publishing && st.Reason == channels.ReasonUnknown {
 		return false
 	}
 	limit := max(MaxProbe, a.Timeout)
@@ -280,7 +170,14 @@ func (s *Store) worse(old Standing, had bool, entryID string, o channels.Outcome
 	st.Reason, st.Code, st.Detail, st.LastEntry = o.Reason, o.Code, o.Detail, entryID
 	if o.Reason == channels.ReasonRate {
 		st.Verdict = Cooling
-		st.Until = o.At.Add(min(o.RetryAfter, MaxCooling)).UTC()
+		wait := o.RetryAfter
+		if o.Guessed {
+			for range min(old.Guesses, 16) {
+				wait = min(2*wait, MaxCooling)
+			}
+			st.Guesses = old.Guesses + 1
+		}
+		st.Until = o.At.Add(min(wait, MaxCooling)).UTC()
 		return st
 	}
 	st.Verdict = Failing

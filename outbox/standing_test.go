@@ -395,3 +395,27 @@ func TestASlotThatCannotBeTakenIsAnError(t *testing.T) {
 		t.Errorf("%v, %+v, %v", ok, st, err)
 	}
 }
+
+func TestQ07_AGuessedWaitRises(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := store(t, Options{})
+		a := Asker{Channel: "github"}
+		limited := channels.Outcome{
+			State: channels.StateRefused, Reason: channels.ReasonRate, RetryAfter: time.Minute, Guessed: true,
+		}
+		for _, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {
+			limited.At = time.Now()
+			if err := s.Observe(t.Context(), a, "e", limited); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(want - time.Second)
+			if ok, _, err := s.MayAsk(t.Context(), a); ok || err != nil {
+				t.Fatalf("asked before %s: %v", want, err)
+			}
+			time.Sleep(2 * time.Second)
+			if ok, _, err := s.MayAsk(t.Context(), a); !ok || err != nil {
+				t.Fatalf("not asked after %s: %v", want, err)
+			}
+		}
+	})
+}

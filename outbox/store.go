@@ -38,6 +38,8 @@ type Options struct {
 	// is asked once more; doubling from there to five minutes. Defaults to one
 	// minute, and is never more.
 	Probe time.Duration
+	// TTL is how long events are worth delivering. None: for ever.
+	TTL TTL
 	// Log gets the facts. May be nil.
 	Log *eventlog.Log
 }
@@ -142,6 +144,9 @@ func (s *Store) commit(
 		dirty = true
 	}
 	if dirty {
+		if err := s.tellLeft(ctx, f.left, true); err != nil {
+			return err
+		}
 		parts, err := f.encode()
 		if err != nil {
 			return err
@@ -149,6 +154,7 @@ func (s *Store) commit(
 		if err := tx.Write(parts...); err != nil {
 			return err
 		}
+		_ = s.tellLeft(ctx, f.left, false)
 	}
 	for _, do := range after {
 		if err := do(); err != nil {
@@ -328,12 +334,18 @@ func (s *Store) addAcceptances(f *file, old, e *Entry) error {
 	return s.putOrRemove(f, old)
 }
 
-// putOrRemove writes an entry back, or removes it when nothing is owed. One
+// putOrRemove writes an entry back, or lets it leave when nothing is owed. One
 // that is addressed to nobody yet stays.
 func (s *Store) putOrRemove(f *file, e *Entry) error {
 	owed := e.Owed()
 	if len(owed) == 0 && len(e.Deliveries) > 0 {
-		f.remove(e.ID)
+		how := LeftResent
+		for _, d := range e.Deliveries {
+			if d.took() && d.ResentAs == "" {
+				how = LeftDelivered
+			}
+		}
+		f.leave(e, how, e.ResentAs)
 		return nil
 	}
 	e.Channels = slices.DeleteFunc(e.Channels, func(name string) bool { return !slices.Contains(owed, name) })
@@ -367,7 +379,7 @@ func (s *Store) evict(ctx context.Context, f *file) error {
 		if err := log.AppendDurably(ctx, raw); err != nil {
 			return fmt.Errorf("evict: %w", err)
 		}
-		f.remove(e.ID)
+		f.leave(e, LeftEvicted, "")
 	}
 	return nil
 }

@@ -69,15 +69,17 @@ func (e *Entry) retry(now time.Time) (Retried, error) {
 			leave(name, "it is being sent right now")
 		case d.Claim != "":
 			leave(name, "a drainer has it in hand")
-		case d.State == channels.StateUncertain || d.State == channels.StateLost:
+		case d.State == channels.StateUncertain:
 			leave(name, channels.ReasonUnknown.Words())
+		case d.State == channels.StateLost:
+			leave(name, channels.ReasonLost.Words())
 		default:
 			if d.State != channels.StatePending {
 				if err := d.move(channels.StatePending); err != nil {
 					return r, err
 				}
 			}
-			d.At, d.Rejected = now, 0
+			d.At, d.WantedAt, d.Rejected, d.Orphaned = now, now, 0, 0
 			r.Due = append(r.Due, name)
 		}
 	}
@@ -100,7 +102,7 @@ func (s *Store) Drop(ctx context.Context, id string) (*Entry, error) {
 			return false, fmt.Errorf("%s %w", id, ErrInHand)
 		}
 		dropped = e
-		f.remove(id)
+		f.leave(e, LeftDropped, "")
 		return true, nil
 	})
 	if err != nil {

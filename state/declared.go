@@ -15,16 +15,21 @@ const (
 
 // The names that the packages above use, relative to the root.
 const (
-	Outbox    = "channels/undelivered.json"
-	Evicted   = "delivery/evicted.jsonl"
-	Health    = "delivery/health.json"
-	DrainRole = "delivery/drain.lock"
-	EventLog  = "logs/events.jsonl"
-	RoomFile  = "room.jsonl"
+	Outbox       = "channels/undelivered.json"
+	Settled      = "delivery/settled.jsonl"
+	Evicted      = "delivery/evicted.jsonl"
+	Health       = "delivery/health.json"
+	DrainRole    = "delivery/drain.lock"
+	EventLog     = "logs/events.jsonl"
+	RootIdentity = "run/root.json"
+	RoomFile     = "room.jsonl"
 )
 
 // Sending is the folder of the publishing processes' journals.
 func Sending() string { return "delivery/sending" }
+
+// Pace is the file of a channel's slots.
+func Pace(channel string) string { return "delivery/pace/" + channel }
 
 // Binding is the document of a channel's threads.
 func Binding(channel string) string { return "channels/" + channel + ".json" }
@@ -57,6 +62,10 @@ func Declared() []Declaration {
 		{DrainRole, Local, "held by whoever drains; names it"},
 		{"delivery/sending/*.jsonl", Local, "a publishing process's journal: its intents and their outcomes, with text"},
 		{"delivery/sending/.*.jsonl", Local, "the same, before it is complete"},
+		{"delivery/pace/*", Local, "the pace that the processes of this root keep together, per channel"},
+		{Settled, Local, "what became of rows that left, without text (30 days)"},
+		{Settled + ".1", Local, "the same, turned over at 10 MiB"},
+		{"delivery/settled.jsonl.lock", Local, "held while it is turned over"},
 		{Evicted, Local, "what the cap evicted, with its text"},
 		{Evicted + ".1", Local, "the same, turned over"},
 		{"delivery/evicted.jsonl.lock", Local, "held while it is turned over"},
@@ -64,6 +73,7 @@ func Declared() []Declaration {
 		{EventLog, Local, "the event log: ids, types, counts and codes, no text"},
 		{EventLog + ".1", Local, "the same, turned over at 10 MiB"},
 		{"logs/events.jsonl.lock", Local, "held while it is turned over"},
+		{RootIdentity, Local, "which machine this root belongs to"},
 		{"run/*.lock", Local, "held by a daemon while it lives"},
 		{"run/*.json", Local, "a daemon's heartbeat"},
 		{"run/*.json.lock", Local, "its lock"},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/gofrs/flock"
 	"github.com/google/renameio/v2"
 )
 
@@ -57,14 +58,20 @@ func (d Document) Update(ctx context.Context, change func(tx *Tx) error) error {
 		return err
 	}
 	defer func() { _ = lock.Unlock() }()
-	return change(&Tx{root: d.root, path: path})
+	return change(&Tx{root: d.root, path: path, lock: lock})
 }
 
 // Tx is a document under its lock. It is used by one goroutine.
 type Tx struct {
 	root *Root
 	path string
+	lock *flock.Flock
 }
+
+// ErrLockGone is returned by Write when the lock file was deleted while its
+// lock was held: another process may hold the new one's by now, and what it
+// wrote would be overwritten.
+var ErrLockGone = errors.New("its lock file was deleted meanwhile")
 
 // Read gives the document's bytes, nil when there is none.
 func (tx *Tx) Read() ([]byte, error) {
@@ -90,7 +97,7 @@ func (tx *Tx) Write(parts ...[]byte) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Cleanup() }() // does nothing once the file is in place
+	defer func() { _ = f.Cleanup() }() // once the file is in place it only closes it
 	if err := tx.root.at(OpWrite, tx.path); err != nil {
 		return err
 	}
@@ -99,10 +106,20 @@ func (tx *Tx) Write(parts ...[]byte) (err error) {
 			return err
 		}
 	}
+	if err := tx.root.at(OpSync, f.Name()); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
 	if err := tx.root.at(OpReplace, tx.path); err != nil {
 		return err
 	}
-	if err := f.CloseAtomicallyReplace(); err != nil {
+	// As late as can be, which is why renameio does not do both at once.
+	if !isCurrent(tx.lock) {
+		return fmt.Errorf("%s: %w", filepath.Base(tx.path), ErrLockGone)
+	}
+	if err := os.Rename(f.Name(), tx.path); err != nil {
 		return err
 	}
 	return tx.root.syncDir(dir)
@@ -121,6 +138,6 @@ func (tx *Tx) SetAside() (string, error) {
 // Keep writes bytes that belong to the document but could not be understood
 // into a set-aside file of their own beside it, durably, and returns its path.
 func (tx *Tx) Keep(b []byte) (string, error) {
-	aside := &Tx{root: tx.root, path: tx.path + ".corrupt-" + NewID()}
+	aside := &Tx{root: tx.root, path: tx.path + ".corrupt-" + NewID(), lock: tx.lock}
 	return aside.path, aside.Write(b)
 }

@@ -57,9 +57,9 @@ func (r *Root) NewJournal(dir string, first []byte) (*Journal, error) {
 	j.f = f
 	locked, err := j.fill(hidden, first)
 	if err != nil {
-		j.release()
 		_ = os.Remove(hidden)
-		_ = os.Remove(j.path)
+		_ = os.Remove(j.path) // and unlocked only then: nobody may take it over
+		j.release()
 		return nil, err
 	}
 	if !locked {
@@ -87,7 +87,8 @@ func (j *Journal) fill(hidden string, first []byte) (locked bool, err error) {
 	return locked, j.root.syncDir(filepath.Dir(j.path))
 }
 
-// Append adds a line. It survives our death, and not a power cut.
+// Append adds a line. It survives our death, and not a power cut. With an error
+// nothing of it stands.
 func (j *Journal) Append(line []byte) error { return j.append(line, false) }
 
 // AppendDurably adds a line that survives a power cut too.
@@ -99,18 +100,35 @@ func (j *Journal) append(line []byte, durable bool) error {
 	if j.f == nil {
 		return fs.ErrClosed
 	}
-	if err := j.root.at(OpAppend, j.path); err != nil {
+	before, err := j.f.Stat()
+	if err != nil {
 		return err
 	}
-	n, err := j.f.Write(slices.Concat(line, []byte("\n")))
-	j.size += int64(n)
-	if err != nil || !durable {
+	n, err := j.write(slices.Concat(line, []byte("\n")), durable)
+	if err != nil {
+		// Half a line would spoil the next one, and a whole one that is not
+		// durable would be believed although its writer was told that it is not.
+		if n > 0 {
+			_ = j.f.Truncate(before.Size())
+		}
 		return err
+	}
+	j.size += int64(n)
+	return nil
+}
+
+func (j *Journal) write(b []byte, durable bool) (n int, err error) {
+	if err := j.root.at(OpAppend, j.path); err != nil {
+		return 0, err
+	}
+	n, err = j.f.Write(b)
+	if err != nil || !durable {
+		return n, err
 	}
 	if err := j.root.at(OpSync, j.path); err != nil {
-		return err
+		return n, err
 	}
-	return j.f.Sync()
+	return n, j.f.Sync()
 }
 
 // Size is how many bytes were written to it.
@@ -120,13 +138,17 @@ func (j *Journal) Size() int64 {
 	return j.size
 }
 
-// Remove ends the journal: nothing in it is wanted any more.
+// Remove ends the journal: nothing in it is wanted any more. When that failed
+// once, somebody else may have removed it since.
 func (j *Journal) Remove() error {
 	defer j.release()
 	if err := j.root.at(OpRemove, j.path); err != nil {
 		return err
 	}
-	return os.Remove(j.path)
+	if err := os.Remove(j.path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Leave closes the journal and leaves its file to whoever recovers it.
@@ -233,19 +255,30 @@ func lockDead(ctx context.Context, l *flock.Flock) func() (bool, error) {
 		if ok || err != nil || bad != nil || syscall.Kill(n, 0) != syscall.ESRCH {
 			return ok, err
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, 50*time.Millisecond, errAlive)
-		defer cancel()
-		err = lockWithin(ctx, l)
-		if errors.Is(err, errAlive) {
-			return false, nil
+		// Not in the kernel: the process may live in another process namespace,
+		// and who waits there waits as long as it does.
+		for range 10 {
+			if err := pause(ctx, 5*time.Millisecond); err != nil {
+				return false, err
+			}
+			if ok, err = l.TryLock(); ok || err != nil {
+				break
+			}
 		}
-		return err == nil, err
+		return ok, err
 	}
 }
 
-// errAlive: a lock that is held for long is held by a living process, be it of
-// another process namespace.
-var errAlive = errors.New("the journal's process lives")
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
 
 // ifDead reads a journal when its lock can be had; nil says that its process
 // lives, or that somebody else has removed it.

@@ -135,7 +135,7 @@ func (ro Role) Take(who string) (release func(), held bool, err error) {
 // outwait waits in the kernel for the lock of somebody who was only looking who
 // has the role, which takes an instant. Whoever has it longer has the role.
 func outwait(l *flock.Flock) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	return lockWithin(ctx, l)
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -50,6 +51,13 @@ func runJob(job, dir, arg string) int {
 		case "umask":
 			mask, _ := strconv.ParseInt(arg, 8, 32)
 			err = writeEverything(root, int(mask))
+		case "dead journals":
+			err = printDead(root)
+		case "die with a journal":
+			err = leaveJournal(root, arg)
+		case "slots":
+			n, _ := strconv.Atoi(arg)
+			err = takeSlots(root, n)
 		default:
 			err = fmt.Errorf("no such job: %s", job)
 		}
@@ -59,6 +67,37 @@ func runJob(job, dir, arg string) int {
 		return 1
 	}
 	return 0
+}
+
+// printDead prints the journals that this process would take over.
+func printDead(root *state.Root) error {
+	journals, err := root.DeadJournals(state.Sending())
+	for _, lines := range journals {
+		fmt.Printf("%s\n", bytes.Join(lines, []byte("|")))
+	}
+	return err
+}
+
+// leaveJournal ends, as a killed process does, without closing its journal.
+func leaveJournal(root *state.Root, first string) error {
+	j, err := root.NewJournal(state.Sending(), []byte(first))
+	if err == nil {
+		err = j.Append([]byte("more"))
+	}
+	return err
+}
+
+// takeSlots prints the slots that it took.
+func takeSlots(root *state.Root, n int) error {
+	for range n {
+		at, ok, err := root.Slots(state.Pace("slack")).Take(context.Background(), 10*time.Millisecond,
+			time.Now().Add(time.Minute))
+		if err != nil || !ok {
+			return fmt.Errorf("no slot: %w", err)
+		}
+		fmt.Println(at.UnixNano())
+	}
+	return nil
 }
 
 // process prepares this test binary as another process that does a job.

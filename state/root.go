@@ -35,11 +35,11 @@ const (
 	OpRead    Op = "read"
 	OpCreate  Op = "create"
 	OpWrite   Op = "write"
-	OpReplace Op = "replace" // fsync, close, rename
+	OpSync    Op = "sync"
+	OpReplace Op = "replace" // rename
 	OpSyncDir Op = "syncdir"
 	OpAside   Op = "aside"  // rename to a name that is set aside
 	OpAppend  Op = "append" // one write with O_APPEND
-	OpSync    Op = "sync"
 	OpRemove  Op = "remove"
 )
 
@@ -130,7 +130,11 @@ func (r *Root) mkdirs(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return r.syncDir(parent)
+	if err := r.syncDir(parent); err != nil {
+		_ = os.Remove(dir) // whoever finds it there would take it to be durable
+		return err
+	}
+	return nil
 }
 
 // syncDir makes a rename or a new name in dir durable.

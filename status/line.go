@@ -33,6 +33,10 @@ func (d Delivery) ending(now time.Time) string {
 		return "nothing is draining them: start the poller or the webhook receiver"
 	case d.NextTryAt == nil:
 		return "waiting for a person: the-loop outbox list"
+	case d.PausedUntil != nil:
+		return "paused" + untilText(now, *d.PausedUntil)
+	case d.LookedUp:
+		return "looked up every " + term.Span(d.interval)
 	case !d.NextTryAt.After(now.Add(d.interval)):
 		return "retried every " + term.Span(d.interval)
 	case len(d.Waiting) > 0:
@@ -40,6 +44,18 @@ func (d Delivery) ending(now time.Time) string {
 	default:
 		return "next try in " + term.Span(d.NextTryAt.Sub(now))
 	}
+}
+
+// untilText is the local time of day, and the day where it is not today.
+func untilText(now, t time.Time) string {
+	t, now = t.Local(), now.Local()
+	switch {
+	case t.Year() == 9999:
+		return ""
+	case t.YearDay() == now.YearDay() && t.Year() == now.Year():
+		return " until " + t.Format("15:04")
+	}
+	return " until " + t.Format("2006-01-02 15:04")
 }
 
 // shorten leaves out what the line has no room for: "post failed", and the

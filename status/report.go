@@ -29,9 +29,9 @@ type Source struct {
 	Interval time.Duration
 	// Askers are the channels as configured here and now.
 	Askers []outbox.Asker
-	// DropsRepeats tells how long a channel's receiver drops repeated ids. nil
-	// means that none does.
-	DropsRepeats func(channel string) time.Duration
+	// Lane tells what is known of a channel, its zero value of one that is not
+	// configured. nil: none is.
+	Lane func(channel string) outbox.Lane
 	// Missing names the variables and files that the config wants and that are
 	// not there.
 	Missing []string
@@ -95,6 +95,11 @@ type Delivery struct {
 	// Waiting names the channels that keep all the others waiting, with why:
 	// "slack (invalid_auth)".
 	Waiting []string `json:"waiting"`
+	// PausedUntil is when the first pause ends, where pauses are all that keeps
+	// the others waiting. A pause without an end ends in the year 9999.
+	PausedUntil *time.Time `json:"pausedUntil"`
+	// LookedUp: all the others wait for a look-up to tell what became of them.
+	LookedUp bool `json:"lookedUp"`
 	// BadEntries counts entries in the file that cannot be read; the next
 	// change sets them aside.
 	BadEntries int `json:"badEntries"`
@@ -110,8 +115,8 @@ func Make(src Source) Report {
 		OK: true, Root: src.Root.Dir(), Config: src.Config, Services: []Service{}, SetAside: []string{},
 		Missing: append([]string{}, src.Missing...), Unreadable: []string{},
 	}
-	if src.DropsRepeats == nil {
-		src.DropsRepeats = func(string) time.Duration { return 0 }
+	if src.Lane == nil {
+		src.Lane = func(string) outbox.Lane { return outbox.Lane{} }
 	}
 	unreadable := func(what string, err error) {
 		if err != nil {
@@ -208,6 +213,7 @@ func (d *Delivery) fill(src Source, entries []*outbox.Entry) {
 		}
 	}
 	blockedBy := map[string]bool{}
+	d.LookedUp = true
 	var next, last time.Time
 	for _, e := range entries {
 		if !e.LastAttemptAt.Before(last) {
@@ -218,7 +224,7 @@ func (d *Delivery) fill(src Source, entries []*outbox.Entry) {
 				d.Channels = append(d.Channels, name)
 			}
 		}
-		if e.NeedsPerson(now, src.DropsRepeats) {
+		if e.NeedsPerson(now, src.Lane) {
 			d.NeedsPerson++
 			continue
 		}
@@ -227,7 +233,9 @@ func (d *Delivery) fill(src Source, entries []*outbox.Entry) {
 			next = try
 		}
 		blockedBy[channel] = true
+		d.LookedUp = d.LookedUp && isLookedUp(e.Deliveries[channel], src.Lane(channel), now)
 	}
+	d.LookedUp = d.LookedUp && len(blockedBy) > 0
 	slices.Sort(d.Channels)
 	if len(blockedBy) > 0 {
 		if next.IsZero() { // an entry that does not know its time is due
@@ -236,6 +244,27 @@ func (d *Delivery) fill(src Source, entries []*outbox.Entry) {
 		d.NextTryAt = &next
 	}
 	d.Waiting = d.waiting(blockedBy, standings)
+	d.PausedUntil = pausedUntil(blockedBy, standings)
+}
+
+// isLookedUp reports whether a look-up is all that the delivery waits for.
+func isLookedUp(d *outbox.Delivery, l outbox.Lane, now time.Time) bool {
+	return d != nil && d.State == channels.StateUncertain && !d.Repeatable(now, l)
+}
+
+// pausedUntil is when the first pause ends, if pauses and nothing else keep
+// waiting what moves by itself.
+func pausedUntil(blockedBy map[string]bool, standings map[string]*outbox.Standing) (until *time.Time) {
+	for name := range blockedBy {
+		st := standings[name]
+		if st == nil || st.Verdict != outbox.Paused {
+			return nil
+		}
+		if until == nil || st.Until.Before(*until) {
+			until = &st.Until
+		}
+	}
+	return until
 }
 
 // nextTry is when the entry's next delivery may go out, and by which channel.
@@ -246,11 +275,12 @@ func nextTry(
 		d := e.Deliveries[name]
 		due, ok := e.DueAt(name, src.Store.Backoff())
 		if !ok {
-			repeats := d.State == channels.StateUncertain && now.Sub(d.FirstSentAt) < src.DropsRepeats(name)
-			if !repeats && d.State != channels.StateSending {
+			l := src.Lane(name)
+			again := d.State == channels.StateUncertain && (d.Repeatable(now, l) || d.Judgeable(l))
+			if !again && d.State != channels.StateSending {
 				continue
 			}
-			due = d.At // by id at the next cycle, or in the air right now
+			due = d.At // at the next cycle, or in the air right now
 		}
 		if st := standings[name]; st != nil && st.Until.After(due) && d.State != channels.StateSending {
 			due = st.Until

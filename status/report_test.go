@@ -179,7 +179,7 @@ func TestLine_Endings(t *testing.T) {
 			" — waiting for a person: the-loop outbox list"},
 		"uncertain, and repeated by id": {func(t *testing.T, s *site) {
 			s.run(t, "poller")
-			s.src.DropsRepeats = func(string) time.Duration { return time.Hour }
+			s.src.Lane = func(string) outbox.Lane { return outbox.Lane{DropsRepeats: time.Hour} }
 			s.put(t, "e1", time.Now(), m{"ops": unknown()})
 		}, "1 event undelivered, oldest just now (ops: outcome unknown: timeout) — retried every 60s"},
 		"uncertain here, parked there": {func(t *testing.T, s *site) {
@@ -349,11 +349,8 @@ func TestNeedsPersonCountsWhatWillNotMove(t *testing.T) {
 	if d.Pending != 3 || d.NeedsPerson != 2 || !slices.Equal(d.Channels, []string{"ops", "slack"}) {
 		t.Errorf("%+v", d)
 	}
-	s.src.DropsRepeats = func(name string) time.Duration {
-		if name == "slack" {
-			return time.Hour
-		}
-		return 0
+	s.src.Lane = func(name string) outbox.Lane {
+		return map[string]outbox.Lane{"slack": {DropsRepeats: time.Hour}}[name]
 	}
 	if d := status.Make(s.src).ChannelDelivery; d.NeedsPerson != 1 {
 		t.Errorf("with a receiver that drops repeats: %+v", d)

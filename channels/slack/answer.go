@@ -86,7 +86,7 @@ func (c *call) verdict(err error) (answer, error) {
 	case errors.As(verdict, &refusal) && isSlack && !*a.OK:
 		refusal.Code = a.code() // says more than the status
 		if refusal.Reason == channels.ReasonRate {
-			refusal.RetryAfter = a.wait(x.Header)
+			refusal.RetryAfter, refusal.Guessed = a.wait(x.Header)
 		}
 		return answer{}, refusal
 	case verdict != nil:
@@ -107,7 +107,8 @@ func (a answer) refusal(h http.Header) error {
 	case "internal_error", "fatal_error": // Slack's own: it may have been posted
 		return &channels.Uncertain{Code: code}
 	case "ratelimited", "rate_limited":
-		r.Reason, r.RetryAfter = channels.ReasonRate, a.wait(h)
+		r.Reason = channels.ReasonRate
+		r.RetryAfter, r.Guessed = a.wait(h)
 	case "missing_scope":
 		r.Reason = channels.ReasonAuth
 		if scopePattern.MatchString(a.Needed) {
@@ -139,12 +140,12 @@ func (a answer) code() string {
 }
 
 // wait is how long a rate limit tells us to wait: by its header, else by its
-// body, else a default.
-func (a answer) wait(h http.Header) time.Duration {
+// body, else a default, which is guessed.
+func (a answer) wait(h http.Header) (d time.Duration, guessed bool) {
 	for _, seconds := range []string{h.Get("Retry-After"), a.RetryAfter.String()} {
 		if d, ok := wire.RetryAfter(http.Header{"Retry-After": {seconds}}, time.Now()); ok {
-			return d
+			return d, false
 		}
 	}
-	return defaultWait
+	return defaultWait, true
 }

@@ -97,7 +97,7 @@ func printUnanswerable(w world, d *deployment, res bus.Result) {
 	redelivered := false // by itself
 	for _, p := range res.Posts {
 		why = append(why, fmt.Sprintf("%s: %s", p.Channel, p.Code))
-		redelivered = redelivered || p.State != channels.StateUncertain || d.dropsRepeats(p.Channel) > 0
+		redelivered = redelivered || p.State != channels.StateUncertain || d.redelivers(p.Channel)
 	}
 	reasons := term.Clean(strings.Join(why, ", "))
 	switch {
@@ -111,4 +111,11 @@ func printUnanswerable(w world, d *deployment, res bus.Result) {
 		printf(w.stderr, "note: no channel took this question (%s), and it could not\n"+
 			"be kept for redelivery\n", reasons)
 	}
+}
+
+// redelivers reports whether a send without an answer is settled by itself: the
+// receiver drops repeats, or the channel can be looked up.
+func (d *deployment) redelivers(channel string) bool {
+	l := d.lane(channel)
+	return l.DropsRepeats > 0 || l.Witness
 }

@@ -14,6 +14,7 @@ import (
 	"the-loop/channels"
 	"the-loop/internal/config"
 	"the-loop/internal/term"
+	"the-loop/outbox"
 	"the-loop/state"
 )
 
@@ -35,6 +36,7 @@ func channelsCommand(w world) *cli.Command {
 				Flags:       []cli.Flag{formatFlag()},
 				Action:      withDeployment(w, channelsTest),
 			},
+			pauseCommand(w), resumeCommand(w),
 		},
 	}
 }
@@ -71,11 +73,21 @@ func (d *deployment) channelViews() []channelView {
 			}
 		}
 		if st := d.store.Standing(d.routes[i].Asker()); st != nil {
-			v.Standing = fmt.Sprintf("%s (%s)", st.Verdict, st.Code)
+			v.Standing = standingText(st)
 		}
 		out = append(out, v)
 	}
 	return out
+}
+
+func standingText(st *outbox.Standing) string {
+	switch {
+	case st.Verdict == outbox.Paused && st.Ends():
+		return "paused until " + st.Until.Local().Format("2006-01-02 15:04")
+	case st.Verdict == outbox.Paused:
+		return "paused"
+	}
+	return fmt.Sprintf("%s (%s)", st.Verdict, st.Code)
 }
 
 func target(ch config.Channel) string {

@@ -119,6 +119,7 @@ func (p *eventPrinter) print(l eventlog.Line) bool {
 	if l.WaitedSeconds > 0 {
 		add("waited", term.Span(time.Duration(l.WaitedSeconds)*time.Second))
 	}
+	add("sent_again_as", l.ResentAs)
 	add("service", l.Service)
 	add("file", l.File)
 	_, err := fmt.Fprintf(p.w.stdout, "%s\n", term.Clean(strings.TrimRight(fmt.Sprintf("%s  %-7s  %-24s  %-26s  %s",

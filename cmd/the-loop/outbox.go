@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,9 +9,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"the-loop/channels"
+	"the-loop/internal/eventlog"
 	"the-loop/internal/term"
 	"the-loop/outbox"
-	"the-loop/state"
 )
 
 func outboxCommand(w world) *cli.Command {
@@ -52,6 +50,20 @@ func outboxCommand(w world) *cli.Command {
 				Action:      withDeployment(w, outboxDrop),
 			},
 			{
+				Name: "send-again", Usage: "send once more what provably never arrived", ArgsUsage: "ID",
+				Description: example("the-loop outbox send-again 01KB3Z0000000000000000000A"),
+				Flags: []cli.Flag{
+					switchFlag("i-know-it-may-double", "also what may have arrived"), formatFlag(),
+				},
+				Action: withDeployment(w, outboxSendAgain),
+			},
+			{
+				Name: "recheck", Usage: "adopt a copied root: doubt all that waits", ArgsUsage: "--all",
+				Description: example("the-loop outbox recheck --all"),
+				Flags:       []cli.Flag{switchFlag("all", "all entries"), formatFlag()},
+				Action:      withDeployment(w, outboxRecheck),
+			},
+			{
 				Name: "drain", Usage: "deliver now what is due, in the foreground",
 				Description: example("the-loop outbox retry --all && the-loop outbox drain"),
 				Flags:       []cli.Flag{formatFlag()},
@@ -88,12 +100,15 @@ type entryView struct {
 	WorkItem      string                      `json:"workItem"`
 	EvictedAt     *time.Time                  `json:"evictedAt,omitempty"`
 	Event         *channels.Event             `json:"event,omitempty"` // show only
+	Story         []eventlog.Line             `json:"story,omitempty"` // show only
+
+	lookedUp bool // look-ups will tell what became of some of it
 }
 
 func (d *deployment) view(e *outbox.Entry) entryView {
 	ev, _ := e.Event() // it was decoded once already
 	v := entryView{
-		ID: e.ID, At: e.At, State: e.State(), NeedsPerson: e.NeedsPerson(time.Now(), d.dropsRepeats),
+		ID: e.ID, At: e.At, State: e.State(), NeedsPerson: e.NeedsPerson(time.Now(), d.lane),
 		Attempts: e.Attempts, LastError: e.LastError, Channels: append([]string{}, e.Channels...),
 		Deliveries: e.Deliveries, EventType: ev.Type, WorkItem: ev.WorkItem,
 	}
@@ -101,6 +116,7 @@ func (d *deployment) view(e *outbox.Entry) entryView {
 		if at, ok := d.nextAttempt(e); ok {
 			v.NextAttemptAt = &at
 		}
+		v.lookedUp = d.isLookedUp(e)
 	}
 	return v
 }
@@ -196,7 +212,7 @@ func printEntries(w world, views []entryView) {
 		}
 	}
 	group("waiting", func(v entryView) bool { return !v.NeedsPerson && v.EvictedAt == nil })
-	group("needs a person (outbox show ID, then retry or drop)", func(v entryView) bool { return v.NeedsPerson })
+	group("needs a person (outbox show ID tells what helps)", func(v entryView) bool { return v.NeedsPerson })
 	group("evicted by the cap", func(v entryView) bool { return v.EvictedAt != nil })
 	if len(views) == 0 {
 		printf(w.stdout, "nothing waits\n")
@@ -207,12 +223,14 @@ func nextTryText(v entryView) string {
 	switch {
 	case v.State == channels.StateSending:
 		return "now"
+	case v.NextAttemptAt == nil && v.lookedUp:
+		return "looked up"
 	case v.NextAttemptAt == nil:
 		return "-"
 	case !v.NextAttemptAt.After(time.Now()):
 		return "next cycle"
 	}
-	return "in " + term.Span(time.Until(*v.NextAttemptAt))
+	return "in " + term.Span((time.Until(*v.NextAttemptAt) + time.Second - 1).Truncate(time.Second))
 }
 
 // whyLines gives the last error of every channel that is still owed the event.
@@ -231,7 +249,10 @@ func whyLines(v entryView) []string {
 		if d.Code != "" {
 			line += ", " + d.Code
 		}
-		if d.Detail != "" {
+		switch {
+		case d.Unjudgeable != "":
+			line += "; " + noLookUp(d)
+		case d.Detail != "":
 			line += " (" + d.Detail + ")"
 		}
 		out = append(out, line)
@@ -258,6 +279,10 @@ func (d *deployment) find(id string) (*outbox.Entry, error) {
 	case 1:
 		return found[0], nil
 	case 0:
+		if left, ok, err := d.store.Left(id); err == nil && ok {
+			return nil, failed(fmt.Errorf("%s is not in the outbox any more: %s", id, left.How)).
+				withHint("the-loop outbox show %s", id)
+		}
 		return nil, failed(fmt.Errorf("%w: %s", outbox.ErrNoEntry, id)).withHint("the-loop outbox list")
 	}
 	return nil, usage("%s is the beginning of %d ids: type more of it", id, len(found))
@@ -276,187 +301,4 @@ func (d *deployment) findAll(ids []string) ([]*outbox.Entry, error) {
 		}
 	}
 	return out, nil
-}
-
-func outboxShow(c *cli.Context, w world, d *deployment) error {
-	asJSON, err := wantsJSON(c)
-	if err != nil {
-		return err
-	}
-	if c.NArg() != 1 {
-		return usage("show wants one id").withHint("the-loop outbox list")
-	}
-	e, err := d.find(c.Args().First())
-	if err != nil {
-		return err
-	}
-	v := d.view(e)
-	ev, err := e.Event()
-	if err != nil {
-		return failed(err)
-	}
-	v.Event = &ev
-	if asJSON {
-		return printJSON(w.stdout, v)
-	}
-	printEntry(w, v)
-	return nil
-}
-
-func printEntry(w world, v entryView) {
-	row := func(name, value string) {
-		if value != "" {
-			printf(w.stdout, "%-10s %s\n", name, term.Clean(value))
-		}
-	}
-	row("id", v.ID)
-	row("since", fmt.Sprintf("%s (%s)", v.At.Format(time.RFC3339), term.Ago(time.Now(), v.At)))
-	row("type", v.EventType)
-	row("about", v.WorkItem)
-	row("link", v.Event.URL)
-	row("source", v.Event.Source)
-	for _, line := range channels.DetailLines(v.Event.Detail) {
-		row("detail", line)
-	}
-	name := "text"
-	for line := range strings.Lines(v.Event.Text) {
-		printf(w.stdout, "%s\n", strings.TrimRight(fmt.Sprintf("%-10s %s", name, term.Clean(strings.TrimSpace(line))), " "))
-		name = ""
-	}
-	names := make([]string, 0, len(v.Deliveries))
-	for name := range v.Deliveries {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		del := v.Deliveries[name]
-		line := fmt.Sprintf("%s: %s", name, del.State)
-		if del.Code != "" {
-			line += " (" + del.Code + ")"
-		}
-		if del.Detail != "" {
-			line += " " + del.Detail
-		}
-		line += ", " + counted(del.Attempts, "attempt", "attempts")
-		if !del.At.IsZero() {
-			line += ", " + term.Ago(time.Now(), del.At)
-		}
-		row("channel", line)
-		if del.Reason != "" {
-			row("", del.Reason.Words())
-		}
-	}
-	row("next try", nextTryText(v))
-	if v.NeedsPerson {
-		row("", "it will not move by itself: the-loop outbox retry ID, or drop ID")
-	}
-}
-
-func outboxRetry(c *cli.Context, w world, d *deployment) error {
-	asJSON, err := wantsJSON(c)
-	if err != nil {
-		return err
-	}
-	if c.Bool("all") == c.Args().Present() {
-		return usage("retry wants ids, or --all")
-	}
-	if err := d.recoverDead(c.Context, "outbox retry"); err != nil {
-		return failed(err)
-	}
-	entries, err := d.findAll(c.Args().Slice())
-	if err != nil {
-		return err
-	}
-	var ids []string
-	for _, e := range entries {
-		ids = append(ids, e.ID)
-	}
-	done, err := d.store.Retry(c.Context, ids...)
-	if err != nil {
-		return failed(err)
-	}
-	var names []string
-	left := 0
-	for _, r := range done {
-		names = append(names, r.Due...)
-		if len(r.Due) == 0 {
-			left++
-		}
-	}
-	if len(names) > 0 {
-		if err := d.store.Release(c.Context, names...); err != nil {
-			return failed(err)
-		}
-	}
-	if asJSON {
-		if err := printJSON(w.stdout, append([]outbox.Retried{}, done...)); err != nil {
-			return failed(err)
-		}
-	} else {
-		printRetried(w, done)
-	}
-	if len(ids) > 0 && left > 0 {
-		return &failure{code: exitDidNotHappen}
-	}
-	return nil
-}
-
-func printRetried(w world, done []outbox.Retried) {
-	due := 0
-	for _, r := range done {
-		if len(r.Due) > 0 {
-			due++
-		}
-		for name, why := range r.Left {
-			printf(w.stderr, "note: %s is left as it is for %s: %s\n", r.ID, term.Clean(name), why)
-		}
-	}
-	printf(w.stdout, "%d of %s due now\n", due, counted(len(done), "entry", "entries"))
-}
-
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
-func outboxDrop(c *cli.Context, w world, d *deployment) error {
-	if !c.Args().Present() {
-		return usage("drop wants at least one id").withHint("the-loop outbox list")
-	}
-	if err := d.recoverDead(c.Context, "outbox drop"); err != nil {
-		return failed(err)
-	}
-	entries, err := d.findAll(c.Args().Slice())
-	if err != nil {
-		return err
-	}
-	answers := bufio.NewReader(w.stdin)
-	for _, e := range entries {
-		ev, err := e.Event()
-		if err != nil {
-			return failed(err)
-		}
-		raw, err := ev.Encode()
-		if err != nil {
-			return failed(err)
-		}
-		printf(w.stdout, "%s\n", raw)
-		if !c.Bool("yes") {
-			printf(w.stderr, "drop %s for good? [y/N] ", e.ID)
-			if line, _ := answers.ReadString('\n'); strings.ToLower(strings.TrimSpace(line)) != "y" {
-				printf(w.stderr, "left as it is\n")
-				return &failure{code: exitDidNotHappen}
-			}
-		}
-		if _, err := d.store.Drop(c.Context, e.ID); errors.Is(err, outbox.ErrInHand) {
-			who, _ := d.root.Role(state.DrainRole).Holder()
-			return failed(err).withHint("%s drains this root; try again in a moment", firstOf(who, "a drainer"))
-		} else if err != nil {
-			return failed(err)
-		}
-		printf(w.stderr, "dropped %s\n", e.ID)
-	}
-	return nil
 }

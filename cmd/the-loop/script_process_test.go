@@ -48,7 +48,7 @@ type daemonProcess struct {
 // carried are the variables that a script sets and its daemons see.
 var carried = []string{
 	"HOME", "PATH", "TMPDIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "THE_LOOP_CONFIG", "THE_LOOP_STATE", "GORACE",
-	"GOCOVERDIR",
+	"GOCOVERDIR", "THE_LOOP_MACHINE_ID",
 }
 
 func command(ts *testscript.TestScript, ctx context.Context, extra, args []string) *exec.Cmd {

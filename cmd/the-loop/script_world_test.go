@@ -87,8 +87,10 @@ func slackd(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0]+"_TOKEN", channelstest.SlackToken)
 }
 
-// fault NAME down|up|heal|drop|hang, fault NAME answer STATUS [HEADER…],
-// fault NAME says CODE, fault NAME token TOKEN: what the server does from now on.
+// fault NAME down|up|heal, fault NAME token TOKEN, fault NAME unreadable SCOPE:
+// what the server is from now on.
+// fault NAME [once] drop|hang, answer STATUS [HEADER…], says CODE, or, for a
+// Slack, store-then-drop: what it does with every request, or with the next one.
 func fault(ts *testscript.TestScript, _ bool, args []string) {
 	want(ts, len(args) >= 2, "fault NAME WHAT [ARG…]")
 	w := stageOf(ts)
@@ -100,21 +102,34 @@ func fault(ts *testscript.TestScript, _ bool, args []string) {
 		s.Up()
 	case what == "heal":
 		s.Heal()
+	case what == "token" && len(rest) == 1:
+		w.slacks[args[0]].SetToken(rest[0])
+	case what == "unreadable" && len(rest) == 1:
+		w.slacks[args[0]].DenyReading(rest[0])
+	case what == "once" && len(rest) > 0:
+		s.Queue(w.fault(ts, args[0], rest))
+	default:
+		s.Always(w.fault(ts, args[0], args[1:]))
+	}
+}
+
+func (s *stage) fault(ts *testscript.TestScript, name string, words []string) channelstest.Fault {
+	switch what, rest := words[0], words[1:]; {
 	case what == "drop":
-		s.Always(channelstest.DropRead())
+		return channelstest.DropRead()
 	case what == "hang":
-		s.Always(channelstest.Hang())
+		return channelstest.Hang()
 	case what == "answer" && len(rest) > 0:
 		status, err := strconv.Atoi(rest[0])
 		ts.Check(err)
-		s.Always(channelstest.Answer(status, "", rest[1:]...))
+		return channelstest.Answer(status, "", rest[1:]...)
 	case what == "says" && len(rest) == 1:
-		s.Always(channelstest.SlackError(rest[0]))
-	case what == "token" && len(rest) == 1:
-		w.slacks[args[0]].SetToken(rest[0])
-	default:
-		ts.Fatalf("no such fault: %s", strings.Join(args, " "))
+		return channelstest.SlackError(rest[0])
+	case what == "store-then-drop" && s.slacks[name] != nil:
+		return s.slacks[name].StoreThen(channelstest.DropRead())
 	}
+	ts.Fatalf("no such fault: %s %s", name, strings.Join(words, " "))
+	return channelstest.Fault{}
 }
 
 // received NAME N: that many requests were read whole; for a Slack, that many

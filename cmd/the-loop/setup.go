@@ -88,6 +88,7 @@ func build(c *cli.Context, w world, path string, daemon bool) (*deployment, erro
 		Cap:     d.config.Outbox.Cap,
 		Backoff: outbox.Backoff{Base: d.config.Drain.Base, Max: d.config.Drain.Max},
 		Probe:   d.config.Drain.Interval,
+		TTL:     outbox.TTL(d.config.Outbox.TTL),
 		Log:     d.log,
 	})
 	for _, ch := range d.config.Channels {
@@ -102,7 +103,10 @@ func build(c *cli.Context, w world, path string, daemon bool) (*deployment, erro
 
 // newRoute is the one list of channel kinds.
 func newRoute(ch config.Channel, root *state.Root, logger *slog.Logger) (bus.Route, error) {
-	r := bus.Route{Subscribe: ch.Subscribe, Required: ch.Required, Timeout: ch.Timeout, Rate: ch.Rate}
+	r := bus.Route{
+		Subscribe: ch.Subscribe, Required: ch.Required, Timeout: ch.Timeout, Rate: ch.Rate,
+		SendAgain: ch.SendAgain == "auto",
+	}
 	switch ch.Type {
 	case "file":
 		r.Channel = file.New(ch.Name, ch.Path, root)
@@ -159,9 +163,11 @@ func (d *deployment) publish(ctx context.Context, ev channels.Event) bus.Result 
 // drain gives how this deployment drains, signed by who.
 func (d *deployment) drain(who string) drain.Options {
 	return drain.Options{
-		Store: d.store, Role: d.root.Role(state.DrainRole), Who: fmt.Sprintf("%s, process %d", who, os.Getpid()),
+		Store: d.store, Root: d.root, Role: d.root.Role(state.DrainRole),
+		Who:      fmt.Sprintf("%s, process %d", who, os.Getpid()),
 		Routes:   func() []bus.Route { return d.routes },
-		Interval: d.config.Drain.Interval, Budget: d.config.Drain.Budget, Log: d.log,
+		Interval: d.config.Drain.Interval, Budget: d.config.Drain.Budget,
+		EvidenceAfter: d.config.Drain.EvidenceAfter, Log: d.log,
 	}
 }
 
@@ -174,14 +180,14 @@ func (d *deployment) lanes() []outbox.Lane {
 	return lanes
 }
 
-// dropsRepeats tells how long a channel's receiver drops repeated ids.
-func (d *deployment) dropsRepeats(channel string) time.Duration {
-	for _, l := range d.lanes() {
-		if l.Channel == channel {
-			return l.DropsRepeats
+// lane gives what is known of a channel, nothing of one that is not configured.
+func (d *deployment) lane(channel string) outbox.Lane {
+	for _, r := range d.routes {
+		if r.Channel.Name() == channel {
+			return r.Lane()
 		}
 	}
-	return 0
+	return outbox.Lane{}
 }
 
 // missing names the variables and files with secrets that are not there.
@@ -210,7 +216,7 @@ func (d *deployment) report() status.Report {
 			{Name: "poller", Enabled: d.config.Polling.Enabled},
 			{Name: "webhook", Enabled: d.config.Webhook.Enabled},
 		},
-		Interval: d.config.Drain.Interval, Askers: askers, DropsRepeats: d.dropsRepeats, Missing: d.missing(),
+		Interval: d.config.Drain.Interval, Askers: askers, Lane: d.lane, Missing: d.missing(),
 	})
 }
 

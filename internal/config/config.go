@@ -106,6 +106,9 @@ type Drain struct {
 	Budget   int           // sends of a cycle to a channel not known to be healthy; defaults to 20
 	Base     time.Duration // first backoff; defaults to 60s
 	Max      time.Duration // longest backoff; defaults to 1h
+	// EvidenceAfter is how long a provider may take to apply a request: only
+	// a look-up begun later can prove that a send was lost. Defaults to 60s.
+	EvidenceAfter time.Duration
 }
 
 // GitHub is the access to GitHub.

@@ -153,7 +153,7 @@ func TestSampleOfTheDesign(t *testing.T) {
 			},
 		},
 		Outbox:  Outbox{Cap: 200, TTL: map[channels.Pattern]time.Duration{}},
-		Drain:   Drain{Interval: time.Minute, Budget: 20, Base: time.Minute, Max: time.Hour},
+		Drain:   Drain{Interval: time.Minute, Budget: 20, Base: time.Minute, Max: time.Hour, EvidenceAfter: time.Minute},
 		GitHub:  GitHub{Token: file("github.token"), Repos: []string{"o/r"}},
 		Polling: Polling{Interval: time.Minute},
 		Webhook: Webhook{

@@ -220,6 +220,8 @@ func (s *section) drain() Drain {
 		Budget:   s.count("budget", 20),
 		Base:     s.duration("base", time.Minute),
 		Max:      s.duration("max", time.Hour),
+
+		EvidenceAfter: s.duration("evidenceAfter", time.Minute),
 	}
 	s.done()
 	if d.Max < d.Base {

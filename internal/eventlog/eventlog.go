@@ -34,6 +34,7 @@ type Line struct {
 	ChannelsPosted *int   `json:"channels_posted,omitempty"`
 	Recorded       string `json:"recorded,omitempty"`
 	WaitedSeconds  int64  `json:"waited_seconds,omitempty"`
+	ResentAs       string `json:"resent_as,omitempty"`
 	Service        string `json:"service,omitempty"`
 	File           string `json:"file,omitempty"` // a base name under the root
 }
@@ -114,6 +115,39 @@ func (l *Log) Uncertain(ctx context.Context, s Subject, channel, code string) er
 	line := s.line("channel.uncertain", "warning")
 	line.Channel, line.Code = channel, code
 	return l.write(ctx, line, false)
+}
+
+// Found is written when a look-up found an uncertain delivery: it had arrived.
+func (l *Log) Found(ctx context.Context, s Subject, channel string, waited time.Duration) error {
+	line := s.line("channel.found", "info")
+	line.Channel, line.WaitedSeconds = channel, int64(waited.Seconds())
+	return l.write(ctx, line, false)
+}
+
+// Lost is written when two complete look-ups did not find an uncertain
+// delivery. resentAs is the id under which it is sent again, if it is.
+func (l *Log) Lost(ctx context.Context, s Subject, channel, resentAs string) error {
+	line := s.line("channel.lost", "warning")
+	line.Channel, line.ResentAs = channel, resentAs
+	return l.write(ctx, line, false)
+}
+
+// SentAgain is written when a person had an entry sent once more.
+func (l *Log) SentAgain(ctx context.Context, s Subject, resentAs string) error {
+	line := s.line("outbox.sent_again", "warning")
+	line.ResentAs = resentAs
+	return l.write(ctx, line, false)
+}
+
+// Paused is written when a person pauses a channel, Resumed when the pause is
+// ended before its time.
+func (l *Log) Paused(ctx context.Context, channel string) error {
+	return l.write(ctx, Line{Event: "channel.paused", Level: "info", Channel: channel}, false)
+}
+
+// Resumed see Paused.
+func (l *Log) Resumed(ctx context.Context, channel string) error {
+	return l.write(ctx, Line{Event: "channel.resumed", Level: "info", Channel: channel}, false)
 }
 
 // Dead is written when a delivery will not be tried again by itself.
@@ -224,6 +258,7 @@ func (l *Log) tell(ctx context.Context, line Line) {
 	str("reason", line.Reason)
 	str("code", line.Code)
 	str("error", line.Error)
+	str("resent_as", line.ResentAs)
 	str("service", line.Service)
 	str("file", line.File)
 	if line.Attempts > 0 {

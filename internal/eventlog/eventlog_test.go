@@ -115,6 +115,7 @@ func TestP9_NoWayToPutTextIn(t *testing.T) {
 		"at": true, "event": true, "level": true, "entry_id": true, "event_type": true, "work_item": true,
 		"channel": true, "channels": true, "reason": true, "code": true, "error": true, "attempts": true,
 		"channels_posted": true, "recorded": true, "waited_seconds": true, "service": true, "file": true,
+		"resent_as": true,
 	}
 	for f := range reflect.TypeFor[eventlog.Line]().Fields() {
 		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")

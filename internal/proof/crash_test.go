@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -41,17 +42,19 @@ import (
 const crashEnv = "THE_LOOP_CRASH_CHILD"
 
 func TestMain(m *testing.M) {
+	if spec := os.Getenv(roleEnv); spec != "" {
+		var r role
+		if err := json.Unmarshal([]byte(spec), &r); err != nil {
+			panic(err)
+		}
+		r.play()
+		os.Exit(0)
+	}
 	if args := strings.Fields(os.Getenv(crashEnv)); len(args) == 5 {
 		crashChild(args)
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
-}
-
-// crashClass is what the receiver is to us.
-type crashClass struct {
-	name       string
-	idempotent time.Duration
 }
 
 func crashRoutes(class string, a, b string) []bus.Route {

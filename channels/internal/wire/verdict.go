@@ -69,7 +69,7 @@ func (x *Exchange) clientError() channels.Reason {
 func (x *Exchange) refuse(reason channels.Reason) error {
 	r := &channels.Refusal{Reason: reason, Code: httpCode(x.Status), Detail: x.Host, Err: x.Err}
 	if reason == channels.ReasonRate {
-		r.RetryAfter = x.wait(time.Now())
+		r.RetryAfter, r.Guessed = x.wait(time.Now())
 	}
 	return r
 }
@@ -79,20 +79,21 @@ func (x *Exchange) uncertain(code string) error {
 }
 
 // wait says how long we are told to wait: what Retry-After says; without it
-// GitHub's reset time, which holds only when nothing remains; else a default.
-func (x *Exchange) wait(now time.Time) time.Duration {
+// GitHub's reset time, which holds only when nothing remains; else a default,
+// which is guessed.
+func (x *Exchange) wait(now time.Time) (d time.Duration, guessed bool) {
 	if d, ok := RetryAfter(x.Header, now); ok {
-		return d
+		return d, false
 	}
 	if x.Header.Get("X-Ratelimit-Remaining") == "0" {
 		if at, err := strconv.ParseInt(x.Header.Get("X-Ratelimit-Reset"), 10, 64); err == nil {
-			return clamp(time.Unix(at, 0).Sub(now))
+			return clamp(time.Unix(at, 0).Sub(now)), false
 		}
 	}
 	if x.Status == http.StatusForbidden || x.bodySays("secondary rate limit") {
-		return secondaryWait
+		return secondaryWait, true
 	}
-	return defaultWait
+	return defaultWait, true
 }
 
 func (x *Exchange) saysWhen() bool {
