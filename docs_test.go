@@ -359,7 +359,7 @@ func TestStatusEndingsAreDocumented(t *testing.T) {
 }
 
 func TestEventLogIsDocumented(t *testing.T) {
-	name := regexp.MustCompile(`^(bus|channel|outbox|session|state|service)\.[a-z_]+$`)
+	name := regexp.MustCompile(`^(bus|channel|outbox|question|session|state|service)\.[a-z_]+$`)
 	want := literals(t, "internal/eventlog/eventlog.go", name)
 	var docs []string
 	for _, row := range table(t, "docs/status.md", "event") {

@@ -26,6 +26,7 @@ var layers = [][]string{
 	{"the-loop/cmd/the-loop", "the-loop/internal/proof"},
 	{"the-loop/internal/daemon"},
 	{"the-loop/status"},
+	{"the-loop/internal/questions"},
 	{"the-loop/drain"},
 	{"the-loop/bus"},
 	{"the-loop/outbox"},

@@ -252,6 +252,14 @@ func (e *Entry) Owed() []string {
 	return owed
 }
 
+// origin is the id under which the event was first taken.
+func (e *Entry) origin() string {
+	if e.SentAgainFrom != "" {
+		return e.SentAgainFrom
+	}
+	return e.ID
+}
+
 // inHand reports whether a drainer has claimed, or is sending, any delivery.
 func (e *Entry) inHand() bool {
 	for _, d := range e.Deliveries {

@@ -113,7 +113,7 @@ func (s *Store) Lost(ctx context.Context, d Doubt, again bool) (Resolved, error)
 		}
 		row.At = time.Now().UTC().Truncate(time.Millisecond)
 		e.LastError = d.Channel + ": lost: not found by two complete look-ups"
-		if err := row.move(channels.StateLost); err != nil || !again || e.SentAgainFrom != "" {
+		if err := row.move(channels.StateLost); err != nil || !again || e.SentAgainFrom != "" || !s.wanted(e) {
 			return err
 		}
 		_, err := s.makeAgain(f, e, []string{d.Channel}, time.Time{})

@@ -434,3 +434,34 @@ func TestSendAgainOfASplitMessageGoesOnAfterItsParts(t *testing.T) {
 		t.Errorf("goes on after %v", got.Parts)
 	}
 }
+
+func TestAClosedQuestionIsNotSentAgain(t *testing.T) {
+	open := true
+	s, _ := store(t, Options{Wanted: func(ev channels.Event) bool {
+		return open || ev.ID != "q"
+	}})
+	for _, id := range []string{"q", "other"} {
+		remember(t, s, id, t0, asked("slack", uncertain()))
+	}
+	open = false
+	never := func(string) bool { return false }
+	if _, err := s.SendAgain(t.Context(), "q", true, never); !errors.Is(err, ErrNotWanted) {
+		t.Errorf("by a person: %v", err)
+	}
+	for _, d := range Doubts(entriesOf(t, s), "slack") {
+		r, err := s.Lost(t.Context(), d, true)
+		if err != nil || !r.Applied || (r.ResentAs != "") != (d.Event.ID == "other") {
+			t.Errorf("%s lost: %+v, %v", d.Event.ID, r, err)
+		}
+	}
+	again := ""
+	for _, e := range entriesOf(t, s) {
+		if e.SentAgainFrom == "other" {
+			again = e.ID
+		}
+	}
+	open = true
+	if _, err := s.SendAgain(t.Context(), "q", true, never); err != nil || again == "" {
+		t.Errorf("wanted again: %v, sent again as %q", err, again)
+	}
+}

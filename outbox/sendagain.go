@@ -18,6 +18,9 @@ var ErrMayDouble = errors.New("it may have arrived, and nothing can tell")
 // ErrNothingLost is returned when no delivery of the entry is lost or unjudgeable.
 var ErrNothingLost = errors.New("nothing of it is lost: what waits goes out by itself, and retry makes it due now")
 
+// ErrNotWanted is returned for a question that was closed meanwhile.
+var ErrNotWanted = errors.New("the question is closed: nobody waits for it to arrive")
+
 // SentAgainError says that the one second attempt was made before.
 type SentAgainError struct{ ID, As string }
 
@@ -40,6 +43,9 @@ func (s *Store) SendAgain(
 		}
 		if e.inHand() {
 			return false, fmt.Errorf("%s %w", id, ErrInHand)
+		}
+		if !s.wanted(e) {
+			return false, ErrNotWanted
 		}
 		var names []string
 		nothing := ErrNothingLost
@@ -75,7 +81,7 @@ func (s *Store) makeAgain(f *file, e *Entry, names []string, wanted time.Time) (
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	again := &Entry{
 		ID: state.NewID(), At: e.At, LastError: e.LastError, Channels: names, Deliveries: map[string]*Delivery{},
-		SentAgainFrom: e.ID, event: e.event,
+		SentAgainFrom: e.origin(), event: e.event,
 	}
 	for _, name := range names {
 		old := e.Deliveries[name]

@@ -40,6 +40,10 @@ type Options struct {
 	Probe time.Duration
 	// TTL is how long events are worth delivering. None: for ever.
 	TTL TTL
+	// Wanted reports whether sending an event once more is still wanted: not
+	// when it is a question that is closed meanwhile. nil: always. The event
+	// has the id under which it was first taken.
+	Wanted func(channels.Event) bool
 	// Log gets the facts. May be nil.
 	Log *eventlog.Log
 }
@@ -359,7 +363,7 @@ func (s *Store) putOrRemove(f *file, e *Entry) error {
 // into the event log and into evicted.jsonl.
 func (s *Store) evict(ctx context.Context, f *file) error {
 	for len(f.ids) >= s.opts.Cap {
-		e := cheapest(f.entries())
+		e := s.cheapest(f.entries())
 		if e == nil {
 			return nil // all are being sent: better one too many than one lost
 		}
@@ -386,12 +390,12 @@ func (s *Store) evict(ctx context.Context, f *file) error {
 
 // cheapest finds what goes first: what is dead or lost, then what is no
 // question, then the oldest; never what is in somebody's hand.
-func cheapest(entries []*Entry) *Entry {
+func (s *Store) cheapest(entries []*Entry) *Entry {
 	rank := func(e *Entry) int {
-		if s := e.State(); s == channels.StateDead || s == channels.StateLost {
+		if st := e.State(); st == channels.StateDead || st == channels.StateLost {
 			return 0
 		}
-		if ev, err := e.Event(); err == nil && ev.Type != "session.awaiting_input" {
+		if ev, err := e.Event(); err == nil && (ev.Type != "session.awaiting_input" || !s.wanted(e)) {
 			return 1
 		}
 		return 2
@@ -403,6 +407,16 @@ func cheapest(entries []*Entry) *Entry {
 		}
 	}
 	return best
+}
+
+// wanted asks whether an entry may be sent once more.
+func (s *Store) wanted(e *Entry) bool {
+	ev, err := e.Event()
+	if err != nil || s.opts.Wanted == nil {
+		return true
+	}
+	ev.ID = e.origin()
+	return s.opts.Wanted(ev)
 }
 
 // Gone is a line of evicted.jsonl.

@@ -34,6 +34,9 @@ func Pace(channel string) string { return "delivery/pace/" + channel }
 // Binding is the document of a channel's threads.
 func Binding(channel string) string { return "channels/" + channel + ".json" }
 
+// Question is the document of one question.
+func Question(id string) string { return "questions/" + id + ".json" }
+
 // LedgerFile is the local ledger of one work item.
 func LedgerFile(slug string) string { return "ledger/" + slug + ".jsonl" }
 
@@ -69,6 +72,8 @@ func Declared() []Declaration {
 		{Evicted, Local, "what the cap evicted, with its text"},
 		{Evicted + ".1", Local, "the same, turned over"},
 		{"delivery/evicted.jsonl.lock", Local, "held while it is turned over"},
+		{"questions/*.json", Local, "what was asked, and whether anybody still wants to know"},
+		{"questions/*.json.lock", Local, "its lock"},
 		{"ledger/*.jsonl", Portable, "the local ledger: one file per work item"},
 		{EventLog, Local, "the event log: ids, types, counts and codes, no text"},
 		{EventLog + ".1", Local, "the same, turned over at 10 MiB"},

@@ -18,7 +18,7 @@ func run(ctx context.Context, args []string, w world) int {
 
 func newApp(w world) *cli.App {
 	commands := []*cli.Command{
-		initCommand(w), publishCommand(w), askCommand(w), statusCommand(w), outboxCommand(w),
+		initCommand(w), publishCommand(w), askCommand(w), questionsCommand(w), statusCommand(w), outboxCommand(w),
 		channelsCommand(w), eventsCommand(w), checkCommand(w), pollerCommand(w), webhookCommand(w),
 		demoCommand(w), versionCommand(w),
 	}

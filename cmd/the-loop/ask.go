@@ -3,13 +3,16 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"the-loop/bus"
 	"the-loop/channels"
 	"the-loop/internal/eventlog"
+	"the-loop/internal/questions"
 	"the-loop/internal/term"
+	"the-loop/state"
 )
 
 func askCommand(w world) *cli.Command {
@@ -56,9 +59,17 @@ func ask(c *cli.Context, w world) error {
 	if strings.TrimSpace(question) == "" {
 		return usage("the question is empty").withHint("%s --help", c.Command.HelpName)
 	}
-	res := d.publish(c.Context, channels.Event{
-		Type: "session.awaiting_input", WorkItem: item, Text: question, Source: "cli", Detail: map[string]any{},
+	id := state.NewID()
+	text, _ := channels.CleanText(question)
+	opened := questions.Ask(c.Context, d.root, questions.Question{
+		ID: id, WorkItem: item, Text: text, AskedAt: time.Now().UTC().Truncate(time.Second),
 	})
+	res := d.publish(c.Context, channels.Event{
+		ID: id, Type: "session.awaiting_input", WorkItem: item, Text: question, Source: "cli", Detail: map[string]any{},
+	})
+	if opened != nil { // it is asked all the same
+		res.Notes = append(res.Notes, fmt.Sprintf("the question is not in the list of open ones: %v", opened))
+	}
 	if res.Err != nil {
 		return &failure{code: exitUsage, err: res.Err}
 	}

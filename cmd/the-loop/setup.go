@@ -24,6 +24,7 @@ import (
 	"the-loop/internal/config"
 	"the-loop/internal/eventlog"
 	"the-loop/internal/ledger"
+	"the-loop/internal/questions"
 	"the-loop/internal/term"
 	"the-loop/outbox"
 	"the-loop/state"
@@ -89,6 +90,7 @@ func build(c *cli.Context, w world, path string, daemon bool) (*deployment, erro
 		Backoff: outbox.Backoff{Base: d.config.Drain.Base, Max: d.config.Drain.Max},
 		Probe:   d.config.Drain.Interval,
 		TTL:     outbox.TTL(d.config.Outbox.TTL),
+		Wanted:  func(ev channels.Event) bool { return questions.Wanted(d.root, ev.ID) },
 		Log:     d.log,
 	})
 	for _, ch := range d.config.Channels {

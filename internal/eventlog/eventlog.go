@@ -157,6 +157,11 @@ func (l *Log) Dead(ctx context.Context, s Subject, channel, reason, code string,
 	return l.write(ctx, line, false)
 }
 
+// Withdrawn is written when a person withdrew a question.
+func (l *Log) Withdrawn(ctx context.Context, s Subject) error {
+	return l.write(ctx, s.line("question.withdrawn", "info"), false)
+}
+
 // Dropped is written when a person dropped an entry.
 func (l *Log) Dropped(ctx context.Context, s Subject) error {
 	return l.write(ctx, s.line("outbox.dropped", "warning"), false)
