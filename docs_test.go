@@ -343,13 +343,13 @@ func literals(t *testing.T, file string, want *regexp.Regexp) []string {
 
 func TestStatusEndingsAreDocumented(t *testing.T) {
 	docs := read(t, "docs/status.md")
-	ending := regexp.MustCompile(`^(nothing is|waiting for|retried|looked up|next try|paused)`)
+	ending := regexp.MustCompile(`^(nothing is|waiting for|retried|looked up|next try|paused|the %s)`)
 	endings := literals(t, "status/line.go", ending)
-	if len(endings) < 7 {
+	if len(endings) < 9 {
 		t.Errorf("only %d endings in the code: %q", len(endings), endings)
 	}
 	for _, ending := range endings {
-		if !strings.Contains(docs, "`— "+ending) {
+		if !strings.Contains(docs, "`— "+strings.ReplaceAll(ending, "%s", "poller")) {
 			t.Errorf("docs/status.md does not have the ending %q", ending)
 		}
 	}

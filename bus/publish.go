@@ -75,10 +75,10 @@ func (p *publish) address() {
 // begin decides who is asked, and writes the intent. When it cannot be written,
 // the event is sent once without it, and the result says so.
 func (p *publish) begin(ctx context.Context) {
-	p.res.Stored = p.bus.Store != nil
 	if len(p.owed) == 0 {
-		return
+		return // nothing is stored
 	}
+	p.res.Stored = p.bus.Store != nil
 	var planned []outbox.Planned
 	for i := range p.owed {
 		o := &p.owed[i]

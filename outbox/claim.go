@@ -181,7 +181,9 @@ func (e *Entry) correctTimes(now time.Time) (changed bool) {
 	fix(&e.LastAttemptAt)
 	for _, d := range e.Deliveries {
 		fix(&d.At)
-		fix(&d.FirstSentAt)
+		if d.FirstSentAt.After(limit) { // moved to now it would open the time to repeat anew
+			d.FirstSentAt, changed = e.At, true
+		}
 		fix(&d.WantedAt)
 	}
 	return changed

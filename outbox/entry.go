@@ -295,6 +295,9 @@ func (e *Entry) State() channels.State {
 // configured: an uncertain delivery goes out again by itself where the receiver
 // drops repeats, and is looked up where the channel can.
 func (e *Entry) NeedsPerson(now time.Time, lane func(channel string) Lane) bool {
+	if len(e.Deliveries) == 0 {
+		return false // the next drain addresses it
+	}
 	for _, name := range e.Owed() {
 		d := e.Deliveries[name]
 		switch d.State {
@@ -316,7 +319,8 @@ func (d *Delivery) Repeatable(now time.Time, l Lane) bool { return d.mayRepeat(n
 func (d *Delivery) Judgeable(l Lane) bool { return l.Witness && d.Unjudgeable == "" }
 
 func (d *Delivery) mayRepeat(now time.Time, window time.Duration) bool {
-	return window > 0 && now.Sub(d.FirstSentAt) < window
+	age := now.Sub(d.FirstSentAt)
+	return window > 0 && age >= 0 && age < window
 }
 
 // DueAt is when the delivery may be tried next as far as the message is

@@ -118,7 +118,7 @@ func TestNeedsPersonAndState(t *testing.T) {
 		needs      bool
 		state      channels.State
 	}{
-		"not addressed":             {nil, true, pending},
+		"not addressed":             {nil, false, pending},
 		"pending":                   {way{"a": is(pending)}, false, pending},
 		"refused":                   {way{"a": is(refused)}, false, refused},
 		"sending":                   {way{"a": is(sending)}, false, sending},

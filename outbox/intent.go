@@ -16,10 +16,10 @@ import (
 // before that, the next cycle makes an entry of it.
 //
 // Its methods may be called from several goroutines. None of them is called
-// after Settle.
+// after Remember.
 type Intent struct {
 	journal *journal
-	file    *state.Journal
+	in      *openJournal
 	id      string
 }
 
@@ -80,12 +80,20 @@ func (j *outcomeJSON) outcome() channels.Outcome {
 	}
 }
 
-// journal is this process's journal, made when the first intent is written and
-// removed when the process closes the store with nothing open in it.
+// journal is where this process writes its intents. It is made when the first
+// one is written, and removed when the store is closed with nothing open in it.
 type journal struct {
-	mu   sync.Mutex
+	mu  sync.Mutex
+	now *openJournal
+}
+
+// openJournal is a journal's file with what is open in it.
+type openJournal struct {
 	file *state.Journal
 	open int // intents that are not settled
+	// left: an intent in it could not be settled. No other is begun in it, and
+	// when the last open one is settled it is left to the next drain cycle.
+	left bool
 }
 
 // Begin writes an intent, durably: from its return on the event is taken.
@@ -115,35 +123,54 @@ func (s *Store) Begin(
 	if err != nil {
 		return nil, err
 	}
-	file, err := s.journal.begin(s.root, b)
-	if file == nil {
+	in, err := s.journal.begin(s.root, b)
+	if in == nil {
 		return nil, fmt.Errorf("write the intent: %w", err)
 	}
-	return &Intent{journal: &s.journal, file: file, id: line.ID}, err
+	return &Intent{journal: &s.journal, in: in, id: line.ID}, err
 }
 
 // turnOver is the size past which a journal with nothing open is begun anew.
 const turnOver = 1 << 20
 
-func (j *journal) begin(root *state.Root, line []byte) (*state.Journal, error) {
+func (j *journal) begin(root *state.Root, line []byte) (*openJournal, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.file != nil && j.open == 0 && j.file.Size() > turnOver {
-		if err := j.file.Remove(); err != nil {
+	if now := j.now; now != nil && now.open == 0 && now.file.Size() > turnOver {
+		if err := now.file.Remove(); err != nil {
 			return nil, err
 		}
-		j.file = nil
+		j.now = nil
 	}
 	var err error
-	if j.file == nil {
-		if j.file, err = root.NewJournal(state.Sending(), line); j.file == nil {
+	if j.now == nil {
+		var file *state.Journal
+		if file, err = root.NewJournal(state.Sending(), line); file == nil {
 			return nil, err
 		}
-	} else if err := j.file.AppendDurably(line); err != nil {
+		j.now = &openJournal{file: file}
+	} else if err := j.now.file.AppendDurably(line); err != nil {
 		return nil, err
 	}
-	j.open++
-	return j.file, err
+	j.now.open++
+	return j.now, err
+}
+
+// end takes note that an intent is over: settled, or left to whoever takes the
+// journal over.
+func (j *journal) end(in *openJournal, settled bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	in.open--
+	if !settled {
+		in.left = true
+		if j.now == in {
+			j.now = nil
+		}
+	}
+	if in.left && in.open == 0 {
+		in.file.Leave()
+	}
 }
 
 func (i *Intent) write(line intentLine, durable bool) error {
@@ -153,9 +180,9 @@ func (i *Intent) write(line intentLine, durable bool) error {
 		return err
 	}
 	if durable {
-		return i.file.AppendDurably(b)
+		return i.in.file.AppendDurably(b)
 	}
-	return i.file.Append(b)
+	return i.in.file.Append(b)
 }
 
 // Recorded writes down what became of the record, durably: a byte may leave
@@ -195,13 +222,14 @@ func (i *Intent) settled(durable bool) error {
 	if i == nil {
 		return nil
 	}
-	err := i.write(intentLine{Settled: true}, durable)
-	if err == nil {
-		i.journal.mu.Lock()
-		i.journal.open--
-		i.journal.mu.Unlock()
+	return i.write(intentLine{Settled: true}, durable)
+}
+
+// end is called once, when nothing more will be written about the intent.
+func (i *Intent) end(settled bool) {
+	if i != nil {
+		i.journal.end(i.in, settled)
 	}
-	return err
 }
 
 // Close removes this process's journal. One with an intent that could not be
@@ -209,15 +237,14 @@ func (i *Intent) settled(durable bool) error {
 func (s *Store) Close() error {
 	s.journal.mu.Lock()
 	defer s.journal.mu.Unlock()
-	file := s.journal.file
-	if file == nil {
+	now := s.journal.now
+	s.journal.now = nil
+	switch {
+	case now == nil:
+		return nil
+	case now.open > 0:
+		now.file.Leave()
 		return nil
 	}
-	s.journal.file = nil
-	if s.journal.open > 0 {
-		s.journal.open = 0
-		file.Leave()
-		return nil
-	}
-	return file.Remove()
+	return now.file.Remove()
 }

@@ -30,8 +30,8 @@ func begin(t *testing.T, s *Store, id string, recorded bool, planned ...Planned)
 func dies(s *Store) {
 	s.journal.mu.Lock()
 	defer s.journal.mu.Unlock()
-	s.journal.file.Leave()
-	s.journal.file, s.journal.open = nil, 0
+	s.journal.now.file.Leave()
+	s.journal.now = nil
 }
 
 func journals(t *testing.T, root *state.Root) []string {
@@ -177,8 +177,11 @@ func TestP2_WhatIsInTheOutboxIsNotFoldedTwice(t *testing.T) {
 			t.Parallel()
 			s, root := store(t, Options{Cap: 1})
 			live := Open(root, Options{})
-			begin(t, live, "x", false, Planned{Channel: "a"}) // and its settling could not be written down
-			remember(t, s, "x", time.Now(), asked("a", down()))
+			at := time.Now()
+			ev := channels.Event{ID: "x", Type: "work_item.done", Text: "text of x"}
+			_, err := live.Begin(t.Context(), ev, at, []Planned{{Channel: "a"}}, false)
+			must(t, err) // and its settling could not be written down
+			remember(t, s, "x", at, asked("a", down()))
 			switch meanwhile {
 			case "delivered":
 				c := claimOne(t, s, "a")
@@ -258,7 +261,7 @@ func TestK01_ADamagedLineIsKeptAndMakesNothingSure(t *testing.T) {
 	s, root := store(t, Options{})
 	dead := Open(root, Options{})
 	begin(t, dead, "x", true, Planned{Channel: "a"})
-	must(t, dead.journal.file.Append([]byte(`{"id":"x","recor`)))
+	must(t, dead.journal.now.file.Append([]byte(`{"id":"x","recor`)))
 	begin(t, dead, "y", true, Planned{Channel: "a"})
 	dies(dead)
 	if entries, bad, _, err := s.Entries(); err != nil || bad != 1 || len(entries) != 2 {
@@ -354,6 +357,8 @@ func TestAnIdleJournalIsTurnedOver(t *testing.T) {
 		t.Error("a journal with an open intent was left")
 	}
 	must(t, in.settled(false), second.settled(false))
+	in.end(true)
+	second.end(true)
 	third := begin(t, s, "z", false, Planned{Channel: "a"})
 	if now := journals(t, root); len(now) != 1 || slices.Equal(now, first) {
 		t.Errorf("journals %v, were %v", now, first)

@@ -178,10 +178,27 @@ func (m *model) acceptedElsewhere(t *rapid.T) {
 	entry, err := NewEntry(channels.Event{ID: id, Type: "work_item.done"}, time.Now(), tried)
 	m.ok(err)
 	m.ok(m.store.Remember(context.Background(), entry, nil))
-	if d := e.way[name]; d != nil && d.state != "accepted" {
-		d.state, d.claim = "accepted", ""
-	}
+	m.published(e, name, "accepted")
+	m.published(e, other, "uncertain")
 	m.leaveIfDone(id)
+}
+
+// published: what a second publish learned of one channel.
+func (m *model) published(e *modelEntry, name string, learned channels.State) {
+	d := e.way[name]
+	switch {
+	case d == nil:
+		d = &modelDelivery{state: learned, attempts: 1, required: name == "must", at: time.Now(), first: time.Now()}
+		if learned == "uncertain" {
+			d.reason = channels.ReasonUnknown
+		}
+		e.way[name] = d
+	case learned == "accepted" && d.state != "accepted":
+		d.state, d.claim = "accepted", ""
+	case learned == "uncertain" && d.claim == "" && (d.state == "pending" || d.state == "refused"):
+		d.state, d.reason, d.repeats = "uncertain", channels.ReasonUnknown, false
+		d.attempts, d.first, d.at = d.attempts+1, time.Now(), time.Now()
+	}
 }
 
 func (m *model) claim(t *rapid.T) {

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"time"
 
@@ -15,20 +14,16 @@ import (
 // The caller holds the file's lock, writes the file, and only then removes the
 // journals: an event stands in one of the two at any instant.
 func (s *Store) recoverInto(ctx context.Context, f *file) (dead []*state.DeadJournal, dirty bool, err error) {
-	dead, err = s.root.TakeJournals(ctx, state.Sending())
-	if err != nil {
-		return nil, false, err
-	}
+	// A journal that cannot be read is named by `status`, and costs the others
+	// nothing.
+	dead, _ = s.root.TakeJournals(ctx, state.Sending())
 	for _, j := range dead {
 		entries, bad := foldJournal(j.Lines, time.Now())
 		f.bad = append(f.bad, bad...)
-		if entries, err = s.notLeft(entries); err != nil {
+		if entries, err = s.notLeft(f, entries); err != nil {
 			return dead, false, err
 		}
 		for _, e := range entries {
-			if _, known := f.raw[e.ID]; known {
-				continue // it died after its entry was durable, and before it could say so
-			}
 			if err := s.evict(ctx, f); err != nil {
 				return dead, false, err
 			}
@@ -45,34 +40,39 @@ func (s *Store) recoverInto(ctx context.Context, f *file) (dead []*state.DeadJou
 }
 
 // orphans reads, without a lock and without changing anything, what recovery
-// would fold into the file.
+// would fold into a file.
 func (s *Store) orphans() (entries []*Entry, bad int, err error) {
 	journals, err := s.root.DeadJournals(state.Sending())
 	for _, lines := range journals {
 		e, b := foldJournal(lines, time.Now())
 		entries, bad = append(entries, e...), bad+len(b)
 	}
-	entries, leftErr := s.notLeft(entries)
-	return entries, bad, errors.Join(err, leftErr)
+	return entries, bad, err
 }
 
-// notLeft leaves those out that have been in the outbox already and left it:
-// their publisher could store them and not write down that it had. An id that
-// is published again after that is taken at another time.
-func (s *Store) notLeft(entries []*Entry) ([]*Entry, error) {
+// notLeft leaves those out that stand in the file, and those that have been in
+// it and left: their publisher could store them and not write down that it had.
+// An id that is published again after that is taken at another time. That one
+// was sent again is told before the file is written: it counts when the entry
+// that was made of it came to be.
+func (s *Store) notLeft(f *file, entries []*Entry) ([]*Entry, error) {
+	entries = slices.DeleteFunc(entries, func(e *Entry) bool { return f.raw[e.ID] != nil })
 	if len(entries) == 0 {
 		return entries, nil
 	}
-	gone := map[string][]time.Time{}
+	left := map[string][]Left{}
 	err := s.settledLog().Lines(func(line []byte) bool {
 		var l Left
 		if json.Unmarshal(line, &l) == nil {
-			gone[l.ID] = append(gone[l.ID], l.At)
+			left[l.ID] = append(left[l.ID], l)
 		}
 		return true
 	})
 	return slices.DeleteFunc(entries, func(e *Entry) bool {
-		return slices.ContainsFunc(gone[e.ID], e.At.Equal)
+		return slices.ContainsFunc(left[e.ID], func(l Left) bool {
+			came := l.ResentAs == "" || f.raw[l.ResentAs] != nil || len(left[l.ResentAs]) > 0
+			return came && l.At.Equal(e.At)
+		})
 	}), err
 }
 

@@ -41,6 +41,9 @@ type Standing struct {
 	Probes int `json:"probes"`
 	// Guesses counts how often in a row it told us to wait and not how long.
 	Guesses int `json:"guesses,omitempty"`
+	// Superseded: another credential was good meanwhile, and that was said. It
+	// goes on holding those back that still have this one.
+	Superseded bool `json:"superseded,omitempty"`
 	// LastEntry is the entry that the last probe carried.
 	LastEntry string `json:"lastEntry,omitempty"`
 
@@ -138,18 +141,14 @@ func (s *Store) probeDelay(probes int) time.Duration {
 func (s *Store) Observe(ctx context.Context, a Asker, entryID string, o channels.Outcome) error {
 	good := o.State == channels.StateAccepted ||
 		o.State == channels.StateRefused && !o.Reason.Standing() && o.Reason != channels.ReasonRate
-	if good && s.Standing(a) == nil {
+	if known, err := s.readHealth(); good && err == nil && !known.news(a) {
 		return nil
 	}
 	return s.changeHealth(ctx, func(h *health) bool {
 		key := h.hash(a.Credential)
 		old, had := h.Channels[a.Channel][key]
 		if good {
-			if had {
-				delete(h.Channels[a.Channel], key)
-				_ = s.opts.Log.Recovered(ctx, a.Channel, old.Probes, time.Since(old.Since))
-			}
-			return had
+			return s.recovered(ctx, h, a.Channel, key)
 		}
 		st := s.worse(old, had, entryID, o)
 		if !had || old.Verdict != st.Verdict || old.Code != st.Code {
@@ -161,11 +160,46 @@ func (s *Store) Observe(ctx context.Context, a Asker, entryID string, o channels
 	})
 }
 
+// news reports whether a good outcome changes anything.
+func (h *health) news(a Asker) bool {
+	for key, st := range h.Channels[a.Channel] {
+		if key == h.hash(a.Credential) || !st.Superseded {
+			return true
+		}
+	}
+	return false
+}
+
+// recovered takes note that a channel is good under a credential, and says so
+// once. What it refused under others, a token that was rotated for one, stands
+// for whoever still has those.
+func (s *Store) recovered(ctx context.Context, h *health, channel, good string) (dirty bool) {
+	attempts, since := 0, time.Time{}
+	for key, st := range h.Channels[channel] {
+		if key != good && st.Superseded {
+			continue
+		}
+		if attempts += st.Probes; since.IsZero() || st.Since.Before(since) {
+			since = st.Since
+		}
+		if st.Superseded = true; key == good {
+			delete(h.Channels[channel], key)
+		} else {
+			h.Channels[channel][key] = st
+		}
+		dirty = true
+	}
+	if dirty {
+		_ = s.opts.Log.Recovered(ctx, channel, attempts, time.Since(since))
+	}
+	return dirty
+}
+
 // worse is the standing after an attempt that the channel did not answer well.
 func (s *Store) worse(old Standing, had bool, entryID string, o channels.Outcome) Standing {
 	st := Standing{Since: o.At.UTC(), extra: old.extra}
 	if had {
-		st.Since, st.Probes = old.Since, old.Probes
+		st.Since, st.Probes, st.Superseded = old.Since, old.Probes, old.Superseded
 	}
 	st.Reason, st.Code, st.Detail, st.LastEntry = o.Reason, o.Code, o.Detail, entryID
 	if o.Reason == channels.ReasonRate {

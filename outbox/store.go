@@ -212,8 +212,8 @@ func (s *Store) keepBad(ctx context.Context, tx *state.Tx, bad []badEntry) error
 // damaged one too, and then damaged is set: the next change sets it aside.
 // With an error, entries are those that could be read.
 func (s *Store) Entries() (entries []*Entry, bad int, damaged bool, err error) {
-	// The journals first: what moves into the file meanwhile is then seen twice,
-	// and not never.
+	// The journals first: what moves into the file meanwhile is then seen in both,
+	// and not in neither.
 	orphans, bad, err := s.orphans()
 	f, ferr := s.readFile()
 	if errors.Is(ferr, errDamaged) {
@@ -222,13 +222,12 @@ func (s *Store) Entries() (entries []*Entry, bad int, damaged bool, err error) {
 	if f == nil {
 		f, _ = parse(nil)
 	}
+	orphans, lerr := s.notLeft(f, orphans)
 	for _, e := range orphans {
-		if _, known := f.raw[e.ID]; !known {
-			ferr = errors.Join(ferr, f.put(e))
-		}
+		ferr = errors.Join(ferr, f.put(e))
 	}
 	entries = f.entries()
-	return entries, bad + len(f.bad), damaged, errors.Join(err, ferr)
+	return entries, bad + len(f.bad), damaged, errors.Join(err, lerr, ferr)
 }
 
 func (s *Store) readFile() (*file, error) {
@@ -307,17 +306,22 @@ func (d *Delivery) startSending(at time.Time) error {
 
 // Remember ends a publish: it stores its entry, when that owes anything, and
 // settles its intent, which may be nil. On return without an error both are
-// durable; with one, the intent stands in its journal and the entry may stand
-// in the file: nothing is lost, and nothing is there twice. An entry of that id
-// that is already there stays as it is, but for acceptances, which are facts.
-// Past the cap, others are evicted first.
-func (s *Store) Remember(ctx context.Context, e *Entry, in *Intent) error {
-	if len(e.Owed()) == 0 {
+// durable; with one, the intent stands in its journal, for the next drain cycle
+// to take over, and the entry may stand in the file: nothing is lost, and
+// nothing is there twice. Where an entry of that id is there already, for the
+// event was published before, what was learned is added to it. Past the cap,
+// others are evicted first.
+func (s *Store) Remember(ctx context.Context, e *Entry, in *Intent) (err error) {
+	defer func() { in.end(err == nil) }()
+	if len(e.Owed()) == 0 && !s.mentions(e.ID) {
 		return in.settled(false)
 	}
 	return s.update(ctx, func(f *file) (bool, error) {
 		if old, ok := f.entry(e.ID); ok {
-			return true, s.addAcceptances(f, old, e)
+			return true, s.addTo(f, old, e)
+		}
+		if len(e.Owed()) == 0 {
+			return false, nil
 		}
 		if err := s.evict(ctx, f); err != nil {
 			return false, err
@@ -326,15 +330,39 @@ func (s *Store) Remember(ctx context.Context, e *Entry, in *Intent) error {
 	}, func() error { return in.settled(true) })
 }
 
-func (s *Store) addAcceptances(f *file, old, e *Entry) error {
+// mentions reports whether an id may stand in the file. It is asked for every
+// event that was delivered at once, and so it does not read more than bytes.
+func (s *Store) mentions(id string) bool {
+	b, err := s.doc.Read()
+	return err == nil && bytes.Contains(b, []byte(id))
+}
+
+// addTo adds what a publish learned to the entry that its event has already. An
+// acceptance is a fact. A send that nobody answered makes doubtful what waited
+// to be sent. What was refused once more changes nothing.
+func (s *Store) addTo(f *file, old, e *Entry) error {
 	for name, d := range e.Deliveries {
-		if was := old.Deliveries[name]; was != nil && d.State == channels.StateAccepted && was.State != d.State {
+		was := old.Deliveries[name]
+		switch {
+		case was == nil:
+			old.Deliveries[name] = d
+			old.Channels = append(old.Channels, name)
+		case d.State == channels.StateAccepted && was.State != d.State:
 			if err := was.move(d.State); err != nil {
 				return err
 			}
 			was.Ref, was.Link, was.Claim = d.Ref, d.Link, ""
+		case d.State == channels.StateUncertain && was.Claim == "" &&
+			(was.State == channels.StatePending || was.State == channels.StateRefused):
+			if err := was.move(d.State); err != nil {
+				return err
+			}
+			was.Reason, was.Code, was.Detail, was.At = d.Reason, d.Code, d.Detail, d.At
+			was.Attempts, was.FirstSentAt, was.Repeats = was.Attempts+d.Attempts, d.FirstSentAt, false
+			old.LastError, old.LastAttemptAt = e.LastError, e.LastAttemptAt
 		}
 	}
+	old.countAttempts()
 	return s.putOrRemove(f, old)
 }
 

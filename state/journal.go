@@ -191,7 +191,8 @@ func (d *DeadJournal) Remove() error {
 func (d *DeadJournal) Release() { _ = d.lock.Unlock() }
 
 // TakeJournals takes the journals in a folder whose processes are dead. It
-// creates nothing, and waits for no living process. All must be released.
+// creates nothing, and waits for no living process. All must be released. With
+// an error (a *JournalError for each) taken are those that could be.
 func (r *Root) TakeJournals(ctx context.Context, dir string) (taken []*DeadJournal, err error) {
 	err = r.eachJournal(dir, func(path string) error {
 		l := flock.New(path, flock.SetFlag(os.O_RDWR))
@@ -201,14 +202,19 @@ func (r *Root) TakeJournals(ctx context.Context, dir string) (taken []*DeadJourn
 		}
 		return err
 	})
-	if err != nil {
-		for _, d := range taken {
-			d.Release()
-		}
-		return nil, err
-	}
-	return taken, nil
+	return taken, err
 }
+
+// JournalError says which journal could not be read. It costs the others nothing.
+type JournalError struct {
+	Name string // below the root
+	Err  error
+}
+
+func (e *JournalError) Error() string { return e.Name + ": " + e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *JournalError) Unwrap() error { return e.Err }
 
 // DeadJournals reads what TakeJournals would take, and changes nothing.
 func (r *Root) DeadJournals(dir string) (journals [][][]byte, err error) {
@@ -232,16 +238,17 @@ func (r *Root) eachJournal(dir string, f func(path string) error) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, entry := range list {
 		name := entry.Name()
 		if strings.HasPrefix(name, ".") || !strings.HasSuffix(name, ".jsonl") {
 			continue
 		}
 		if err := f(filepath.Join(r.Path(dir), name)); err != nil {
-			return fmt.Errorf("journal %s: %w", name, err)
+			errs = append(errs, &JournalError{dir + "/" + name, err})
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // lockDead tries for a journal's lock. The one who has it may be a reader who

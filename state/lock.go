@@ -87,7 +87,7 @@ func isCurrent(l *flock.Flock) bool {
 }
 
 // Role is a lock that stands for a part somebody plays: being the drainer,
-// being the poller. It may be held for long; nobody waits for it in the kernel.
+// being the poller. It may be held for long, and nobody waits for it to end.
 type Role struct {
 	root *Root
 	path string

@@ -29,10 +29,12 @@ func (d Delivery) Line(now time.Time) string {
 // while it is true.
 func (d Delivery) ending(now time.Time) string {
 	switch {
+	case d.NextTryAt == nil: // a daemon would not move it either
+		return "waiting for a person: the-loop outbox list"
+	case !d.Draining && d.trouble != "":
+		return d.trouble
 	case !d.Draining:
 		return "nothing is draining them: start the poller or the webhook receiver"
-	case d.NextTryAt == nil:
-		return "waiting for a person: the-loop outbox list"
 	case d.PausedUntil != nil:
 		return "paused" + untilText(now, *d.PausedUntil)
 	case d.LookedUp:
@@ -44,6 +46,15 @@ func (d Delivery) ending(now time.Time) string {
 	default:
 		return "next try in " + term.Span(d.NextTryAt.Sub(now))
 	}
+}
+
+// cyclesFail and notAnswering say why a service that runs does not drain.
+func cyclesFail(service string) string {
+	return fmt.Sprintf("the %s's cycles fail: see above", service)
+}
+
+func notAnswering(service string, quiet time.Duration) string {
+	return fmt.Sprintf("the %s has not answered for ", service) + term.Span(quiet)
 }
 
 // untilText is the local time of day, and the day where it is not today.

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"the-loop/channels"
@@ -74,6 +75,8 @@ type Report struct {
 	// SetAside names damaged files that were set aside under the root.
 	SetAside []string `json:"setAside"`
 	Missing  []string `json:"missing"`
+	// Evicted counts what the cap evicted in the last 30 days.
+	Evicted int `json:"evicted"`
 	// Unreadable names what could not be read, and why.
 	Unreadable []string `json:"unreadable"`
 }
@@ -90,7 +93,7 @@ type Delivery struct {
 	NeedsPerson int `json:"needsPerson"`
 	// NextTryAt is when the next of the others will be tried.
 	NextTryAt *time.Time `json:"nextTryAt"`
-	// Draining: a daemon is there that drains.
+	// Draining: a daemon is there that drains, and its cycles end well.
 	Draining bool `json:"draining"`
 	// Waiting names the channels that keep all the others waiting, with why:
 	// "slack (invalid_auth)".
@@ -107,6 +110,7 @@ type Delivery struct {
 	Damaged bool `json:"damaged"`
 
 	interval time.Duration
+	trouble  string // why the services that run do not drain, "" when none runs
 }
 
 // Make reads the root and reports.
@@ -131,7 +135,7 @@ func Make(src Source) Report {
 		s.Heartbeat, err = readHeartbeat(src.Root, s.Name)
 		unreadable(state.Heartbeat(s.Name), err)
 		r.OK = r.OK && (s.Running || !s.Enabled)
-		r.ChannelDelivery.Draining = r.ChannelDelivery.Draining || s.Running
+		r.ChannelDelivery.drainedBy(s, src.Interval)
 		r.Services = append(r.Services, s)
 	}
 	aside, err := outbox.SetAside(src.Root)
@@ -139,10 +143,49 @@ func Make(src Source) Report {
 	r.SetAside = append(r.SetAside, aside...)
 	entries, bad, damaged, err := src.Store.Entries()
 	unreadable(state.Outbox, err)
-	unreadable(state.Health, checkHealth(src.Root))
+	unreadable(state.Health, CheckHealth(src.Root))
 	r.ChannelDelivery.fill(src, entries)
 	r.ChannelDelivery.BadEntries, r.ChannelDelivery.Damaged = bad, damaged
+	gone, err := src.Store.Evicted()
+	unreadable(state.Evicted, err)
+	for _, g := range gone {
+		if time.Since(g.EvictedAt) < recently {
+			r.Evicted++
+		}
+	}
 	return r
+}
+
+// recently is how long status speaks of what the cap evicted.
+const recently = 30 * 24 * time.Hour
+
+// silence is the least time after which a service that reports no cycle is
+// taken to hang: it writes its heartbeat once a minute when nothing changes.
+const silence = 3 * time.Minute
+
+// drainedBy takes into account what one service says of its cycles.
+func (d *Delivery) drainedBy(s Service, interval time.Duration) {
+	if !s.Running {
+		return
+	}
+	trouble := ""
+	// The heartbeat of the process before says nothing of the one that runs.
+	if h := s.Heartbeat; h != nil && strings.HasSuffix(s.Process, fmt.Sprintf("process %d", h.PID)) {
+		at := h.LastCycleAt
+		if at.IsZero() {
+			at = h.StartedAt
+		}
+		switch quiet := time.Since(at); {
+		case quiet >= max(3*interval, silence):
+			trouble = notAnswering(s.Name, quiet)
+		case h.LastError != "":
+			trouble = cyclesFail(s.Name)
+		}
+	}
+	d.Draining = d.Draining || trouble == ""
+	if d.trouble == "" {
+		d.trouble = trouble
+	}
 }
 
 // cause leaves the path out of an error that will stand behind it anyway.
@@ -154,9 +197,9 @@ func cause(err error) error {
 	return err
 }
 
-// checkHealth says why the standing of channels is not known. The outbox takes
+// CheckHealth says why the standing of channels is not known. The outbox takes
 // it for good then, so that a damaged file stops nobody.
-func checkHealth(root *state.Root) error {
+func CheckHealth(root *state.Root) error {
 	b, err := root.Document(state.Health).Read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -100,6 +100,16 @@ func (s *site) run(t *testing.T, service string) {
 	t.Cleanup(release)
 }
 
+// beat writes the heartbeat of the process that run pretends to be.
+func (s *site) beat(t *testing.T, service string, h status.Heartbeat) {
+	t.Helper()
+	b, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, s.root.Path(state.Heartbeat(service)), string(b))
+}
+
 func (s *site) line() string {
 	return status.Make(s.src).ChannelDelivery.Line(time.Now())
 }
@@ -111,6 +121,86 @@ func writeFile(t *testing.T, path, text string) {
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestDrainingIsWhatTheHeartbeatsSay(t *testing.T) {
+	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
+	const retried = "retried every 60s"
+	for name, tt := range map[string]struct {
+		poller, webhook *status.Heartbeat
+		interval        time.Duration
+		want            string
+	}{
+		"young": {poller: &status.Heartbeat{PID: 4711, LastCycleAt: ago(2 * time.Minute)}, want: retried},
+		"hangs": {
+			poller: &status.Heartbeat{PID: 4711, StartedAt: ago(time.Hour), LastCycleAt: ago(4 * time.Minute)},
+			want:   "the poller has not answered for 4m",
+		},
+		"hangs, and its last cycle failed": {
+			poller: &status.Heartbeat{PID: 4711, LastCycleAt: ago(4 * time.Minute), LastError: "disk full"},
+			want:   "the poller has not answered for 4m",
+		},
+		"a long interval": {
+			poller:   &status.Heartbeat{PID: 4711, LastCycleAt: ago(25 * time.Minute)},
+			interval: 10 * time.Minute, want: "retried every 10m",
+		},
+		"a long interval, and longer": {
+			poller:   &status.Heartbeat{PID: 4711, LastCycleAt: ago(30 * time.Minute)},
+			interval: 10 * time.Minute, want: "the poller has not answered for 30m",
+		},
+		"fails": {
+			poller: &status.Heartbeat{PID: 4711, LastCycleAt: ago(time.Second), LastError: "disk full"},
+			want:   "the poller's cycles fail: see above",
+		},
+		"in its first cycle": {poller: &status.Heartbeat{PID: 4711, StartedAt: ago(time.Minute)}, want: retried},
+		"hangs in its first cycle": {
+			poller: &status.Heartbeat{PID: 4711, StartedAt: ago(5 * time.Minute)},
+			want:   "the poller has not answered for 5m",
+		},
+		"the heartbeat of the process before": {
+			poller: &status.Heartbeat{PID: 7, LastCycleAt: ago(time.Hour), LastError: "disk full"}, want: retried,
+		},
+		"one fails, the other does not": {
+			poller:  &status.Heartbeat{PID: 4711, LastCycleAt: ago(time.Second), LastError: "disk full"},
+			webhook: &status.Heartbeat{PID: 4711, LastCycleAt: ago(time.Second)}, want: retried,
+		},
+		"the webhook receiver fails": {
+			webhook: &status.Heartbeat{PID: 4711, LastCycleAt: ago(time.Second), LastError: "disk full"},
+			want:    "the webhook's cycles fail: see above",
+		},
+	} {
+		s := newSite(t)
+		if tt.interval > 0 {
+			s.src.Interval = tt.interval
+		}
+		for service, h := range map[string]*status.Heartbeat{"poller": tt.poller, "webhook": tt.webhook} {
+			if h != nil {
+				s.run(t, service)
+				s.beat(t, service, *h)
+			}
+		}
+		s.put(t, "e1", ago(time.Hour), map[string]channels.Outcome{"ops": refusal(channels.ReasonOther, "odd")})
+		r := status.Make(s.src)
+		if _, got, _ := strings.Cut(r.ChannelDelivery.Line(time.Now()), " — "); got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+		if r.OK != (tt.poller != nil) || r.ChannelDelivery.Draining != strings.HasPrefix(tt.want, "retried") {
+			t.Errorf("%s: ok %t, draining %t", name, r.OK, r.ChannelDelivery.Draining)
+		}
+	}
+}
+
+func TestEvictedAreCountedForThirtyDays(t *testing.T) {
+	s := newSite(t)
+	var lines strings.Builder
+	for _, days := range []int{40, 31, 29, 0} {
+		at := time.Now().Add(-time.Duration(days) * 24 * time.Hour).Format(time.RFC3339)
+		lines.WriteString(`{"id":"e1","evictedAt":"` + at + `","entry":{}}` + "\n")
+	}
+	writeFile(t, s.root.Path(state.Evicted), lines.String())
+	if r := status.Make(s.src); r.Evicted != 2 {
+		t.Errorf("%d evicted, want 2", r.Evicted)
 	}
 }
 
@@ -127,6 +217,10 @@ func TestLine_Endings(t *testing.T) {
 			s.put(t, "e1", time.Now().Add(-time.Hour), m{"slack": refusal(channels.ReasonConfig, "channel_not_found")})
 		}, "1 event undelivered, oldest 1h ago (slack: channel_not_found)" +
 			" — nothing is draining them: start the poller or the webhook receiver"},
+		"only a person can move it, and nobody drains": {func(t *testing.T, s *site) {
+			s.put(t, "e1", time.Now(), m{"ops": unknown()})
+		}, "1 event undelivered, oldest just now (ops: outcome unknown: timeout)" +
+			" — waiting for a person: the-loop outbox list"},
 		"the seed's own": {func(t *testing.T, s *site) {
 			s.run(t, "webhook")
 			for i, id := range []string{"e1", "e2", "e3"} {

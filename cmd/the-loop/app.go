@@ -2,18 +2,29 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
 )
 
 // run is the whole program: it runs one command and gives its exit code.
 func run(ctx context.Context, args []string, w world) int {
+	out := &output{w: w.stdout}
+	w.stdout = out
 	app := newApp(w)
 	err := app.RunContext(ctx, arrange(app, args))
-	return report(ctx, w.stderr, err)
+	code := report(ctx, w.stderr, err)
+	if lost := out.failure(); lost != nil && code == 0 {
+		if !errors.Is(lost, syscall.EPIPE) { // whoever read it has seen enough
+			printf(w.stderr, "the-loop: error: stdout: %v\n", lost)
+		}
+		code = exitDidNotHappen
+	}
+	return code
 }
 
 func newApp(w world) *cli.App {
@@ -158,5 +169,6 @@ func dashed(flag string) string {
 	return "--" + flag
 }
 
-// printf prints to people. Failing to is not worth failing for.
+// printf prints to people. Failing to ends no command early; run tells of it
+// where it was stdout.
 func printf(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }

@@ -83,14 +83,18 @@ func ask(c *cli.Context, w world) error {
 	case asJSON:
 		err = printPublishJSON(w, res)
 	case res.Recorded == bus.RecordedNo && res.Lost():
-		err = printEvent(w, res.Event)
+		err = printEvent(w.stdout, res.Event)
 	case res.Record != "":
 		printf(w.stdout, "%s\n", term.Clean(res.Record))
 	default:
 		printf(w.stdout, "%s\n", res.ID)
 	}
-	if err != nil {
-		return failed(err)
+	if res.Recorded == bus.RecordedNo && res.Lost() {
+		if err := rescue(w, res.Event, err); err != nil {
+			return failed(err)
+		}
+	} else {
+		besideThePoint(w)
 	}
 	if res.Recorded == bus.RecordedNo {
 		return failed(fmt.Errorf("the question could not be recorded: %w", res.RecordErr))

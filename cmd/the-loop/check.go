@@ -8,7 +8,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"the-loop/internal/config"
+	"the-loop/outbox"
 	"the-loop/state"
+	"the-loop/status"
 )
 
 func checkCommand(w world) *cli.Command {
@@ -79,10 +81,40 @@ func findings(w world, path string) ([]config.Finding, error) {
 	if errors.As(err, &bad) {
 		return bad.Findings, nil
 	}
+	if errors.Is(err, config.ErrNoHome) {
+		return nil, homeless(err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return append(found, config.Check(cfg, w.getenv, localPaths())...), nil
+	found = append(found, config.Check(cfg, w.getenv, localPaths())...)
+	return append(found, stateFindings(cfg)...), nil
+}
+
+// stateFindings says what of the outbox and of the standing of channels cannot
+// be read.
+func stateFindings(cfg *config.Config) (found []config.Finding) {
+	root, err := state.Open(cfg.Root)
+	if err != nil {
+		return nil // the config's own check has said it
+	}
+	add := func(what, message, hint string) {
+		found = append(found, config.Finding{Field: "state.root", Message: what + " " + message, Hint: hint})
+	}
+	_, bad, damaged, err := outbox.Open(root, outbox.Options{}).Entries()
+	switch {
+	case err != nil:
+		add(state.Outbox, "cannot be read: "+err.Error(), "")
+	case damaged:
+		add(state.Outbox, "is damaged", "look at it; the next publish or drain sets it aside")
+	case bad > 0:
+		add(state.Outbox, "has "+counted(bad, "entry", "entries")+" that cannot be read",
+			"the next drain sets that aside")
+	}
+	if err := status.CheckHealth(root); err != nil {
+		add(state.Health, "cannot be read: "+err.Error(), "")
+	}
+	return found
 }
 
 // localPaths lists what must not be tracked by git.

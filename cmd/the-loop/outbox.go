@@ -149,11 +149,10 @@ func outboxList(c *cli.Context, w world, d *deployment) error {
 	}
 	views := []entryView{}
 	bad, damaged := 0, false
+	var unread error // with it there is still what could be read
 	if !c.Bool("evicted") {
 		var entries []*outbox.Entry
-		if entries, bad, damaged, err = d.store.Entries(); err != nil {
-			return failed(err)
-		}
+		entries, bad, damaged, unread = d.store.Entries()
 		for _, e := range entries {
 			views = append(views, d.view(e))
 		}
@@ -172,14 +171,23 @@ func outboxList(c *cli.Context, w world, d *deployment) error {
 		}
 	}
 	if asJSON {
-		return printJSON(w.stdout, views)
+		if err := printJSON(w.stdout, views); err != nil || unread == nil {
+			return err
+		}
+		return failed(unread)
 	}
 	printEntries(w, views)
+	if len(views) == 0 && bad == 0 && !damaged && unread == nil {
+		printf(w.stdout, "nothing waits\n")
+	}
 	if damaged {
 		printf(w.stderr, "note: channels/undelivered.json is damaged; the next publish or drain sets it aside\n")
 	}
 	if bad > 0 {
 		printf(w.stderr, "note: %s cannot be read; the next drain sets that aside\n", counted(bad, "entry", "entries"))
+	}
+	if unread != nil {
+		return failed(unread)
 	}
 	return nil
 }
@@ -214,9 +222,6 @@ func printEntries(w world, views []entryView) {
 	group("waiting", func(v entryView) bool { return !v.NeedsPerson && v.EvictedAt == nil })
 	group("needs a person (outbox show ID tells what helps)", func(v entryView) bool { return v.NeedsPerson })
 	group("evicted by the cap", func(v entryView) bool { return v.EvictedAt != nil })
-	if len(views) == 0 {
-		printf(w.stdout, "nothing waits\n")
-	}
 }
 
 func nextTryText(v entryView) string {
@@ -262,10 +267,7 @@ func whyLines(v entryView) []string {
 
 // find gives the entry with that id, or with the only id that begins so.
 func (d *deployment) find(id string) (*outbox.Entry, error) {
-	entries, _, _, err := d.store.Entries()
-	if err != nil {
-		return nil, failed(err)
-	}
+	entries, _, _, unread := d.store.Entries() // with an error, what could be read
 	var found []*outbox.Entry
 	for _, e := range entries {
 		if e.ID == id {
@@ -279,13 +281,31 @@ func (d *deployment) find(id string) (*outbox.Entry, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		if left, ok, err := d.store.Left(id); err == nil && ok {
-			return nil, failed(fmt.Errorf("%s is not in the outbox any more: %s", id, left.How)).
-				withHint("the-loop outbox show %s", id)
+		if left, ok := d.left(id); ok {
+			return nil, failed(fmt.Errorf("%s is not in the outbox any more: %s", left.ID, left.How)).
+				withHint("the-loop outbox show %s", left.ID)
 		}
-		return nil, failed(fmt.Errorf("%w: %s", outbox.ErrNoEntry, id)).withHint("the-loop outbox list")
+		if unread != nil {
+			return nil, failed(unread)
+		}
+		return nil, noEntry(id)
 	}
 	return nil, usage("%s is the beginning of %d ids: type more of it", id, len(found))
+}
+
+func noEntry(id string) *failure {
+	return usage("%w: %s", outbox.ErrNoEntry, id).withHint("the-loop outbox list")
+}
+
+// left gives what became of an entry that is not in the outbox any more. An id
+// is found in upper case too.
+func (d *deployment) left(id string) (outbox.Left, bool) {
+	for _, id := range []string{id, strings.ToUpper(id)} {
+		if left, ok, err := d.store.Left(id); err == nil && ok && !d.waits(left.ID) {
+			return left, true
+		}
+	}
+	return outbox.Left{}, false
 }
 
 // findAll is find for several; one that is not there stops all of it.

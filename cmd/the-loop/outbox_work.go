@@ -101,11 +101,9 @@ func outboxDrop(c *cli.Context, w world, d *deployment) error {
 		if err != nil {
 			return failed(err)
 		}
-		raw, err := ev.Encode()
-		if err != nil {
+		if err := printEvent(w.stdout, ev); err != nil { // it would be gone for good
 			return failed(err)
 		}
-		printf(w.stdout, "%s\n", raw)
 		if !c.Bool("yes") {
 			printf(w.stderr, "drop %s for good? [y/N] ", e.ID)
 			if line, _ := answers.ReadString('\n'); strings.ToLower(strings.TrimSpace(line)) != "y" {
@@ -152,6 +150,8 @@ func outboxSendAgain(c *cli.Context, w world, d *deployment) error {
 			withHint("look whether it arrived; if not, the-loop outbox send-again --i-know-it-may-double %s", id)
 	case errors.Is(err, outbox.ErrInHand):
 		return failed(err).withHint("%s drains this root; try again in a moment", d.drainer())
+	case errors.Is(err, outbox.ErrNoEntry):
+		return noEntry(id)
 	case errors.Is(err, outbox.ErrNothingLost):
 		if e, err := d.find(id); err == nil && d.isLookedUp(e) {
 			return failed(outbox.ErrNothingLost).

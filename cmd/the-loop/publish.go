@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"the-loop/bus"
 	"the-loop/channels"
+	"the-loop/internal/config"
 	"the-loop/internal/term"
 )
 
@@ -48,6 +52,9 @@ func publish(c *cli.Context, w world) error {
 		return err
 	}
 	d, err := open(c, w)
+	if errors.Is(err, config.ErrNoHome) {
+		return giveBack(c, w, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -65,24 +72,57 @@ func publish(c *cli.Context, w world) error {
 		err = printPublishJSON(w, res)
 	case res.Lost():
 		printPublished(w.stderr, res)
-		err = printEvent(w, res.Event)
+		err = printEvent(w.stdout, res.Event)
 	default:
 		printPublished(w.stdout, res)
 	}
-	if err != nil {
-		return failed(err)
+	if res.Lost() {
+		if err := rescue(w, res.Event, err); err != nil {
+			return failed(err)
+		}
+	} else {
+		besideThePoint(w)
 	}
 	return published(c, res)
 }
 
+// giveBack prints the event of a publish that has no place for its state, so
+// that it is not swallowed.
+func giveBack(c *cli.Context, w world, homeless error) error {
+	ev, err := eventFromFlags(c, w, 1<<20)
+	if err != nil {
+		return err
+	}
+	if err := rescue(w, ev, printEvent(w.stdout, ev)); err != nil {
+		return failed(err)
+	}
+	return homeless
+}
+
 // printEvent prints an event, and nothing else, so that it can be given back.
-func printEvent(w world, ev channels.Event) error {
+func printEvent(w io.Writer, ev channels.Event) error {
 	raw, err := ev.Encode()
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w.stdout, "%s\n", raw)
+	_, err = fmt.Fprintf(w, "%s\n", raw)
 	return err
+}
+
+// rescue prints a lost event to stderr when stdout, where it was printed with
+// the given error, does not keep it.
+func rescue(w world, ev channels.Event, printed error) error {
+	why := ""
+	switch {
+	case printed != nil:
+		why = printed.Error()
+	case discards(w.stdout):
+		why = "it is closed or " + os.DevNull
+	default:
+		return nil
+	}
+	printf(w.stderr, "note: stdout does not keep the event (%s), so it follows here\n", why)
+	return printEvent(w.stderr, ev)
 }
 
 // published turns a result into the command's end.
@@ -179,7 +219,7 @@ func printNotes(w world, d *deployment, res bus.Result) {
 	if len(res.Posts) == 0 {
 		printf(w.stderr, "note: no channel subscribes to %s, so it was sent to nobody\n", res.Event.Type)
 	}
-	if d.config.Path == "" {
+	if d.config.Path == "" && res.Accepted() > 0 {
 		printf(w.stderr, "note: there is no config, so the event went to %s only; `the-loop init` writes one\n",
 			term.Clean(d.config.Channels[0].Path))
 	}
@@ -200,6 +240,10 @@ func eventFromFlags(c *cli.Context, w world, limit int) (channels.Event, error) 
 		ev, err := channels.DecodeEvent(eventIn(b))
 		if err != nil {
 			return ev, usage("--event-file: it does not hold one event as JSON: %s", eventTrouble(err))
+		}
+		if names := unknownKeys(eventIn(b)); len(names) > 0 {
+			printf(w.stderr, "note: --event-file: unknown keys are left out: %s\n",
+				term.Clean(strings.Join(names, ", ")))
 		}
 		return ev, nil
 	}
@@ -241,6 +285,19 @@ func eventIn(b []byte) []byte {
 		return around.Event
 	}
 	return b
+}
+
+// unknownKeys names the keys that no event has. As anywhere in Go's JSON a key
+// is known in other letters too.
+func unknownKeys(event []byte) []string {
+	given := map[string]json.RawMessage{}
+	_ = json.Unmarshal(event, &given) // it was decoded once already
+	known := reflect.TypeFor[channels.Event]()
+	for i := range known.NumField() {
+		name, _, _ := strings.Cut(known.Field(i).Tag.Get("json"), ",")
+		maps.DeleteFunc(given, func(key string, _ json.RawMessage) bool { return strings.EqualFold(key, name) })
+	}
+	return slices.Sorted(maps.Keys(given))
 }
 
 // textFromFlags reads the text that must be given in one of two ways.

@@ -87,7 +87,7 @@ func (d *deployment) question(c *cli.Context) (questions.Question, error) {
 	}
 	switch {
 	case errors.Is(err, questions.ErrNone):
-		return q, failed(err).withHint("the-loop questions list --all")
+		return q, usage("%w", err).withHint("the-loop questions list --all")
 	case err != nil:
 		return q, failed(err)
 	}

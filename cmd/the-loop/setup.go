@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -70,6 +71,9 @@ func build(c *cli.Context, w world, path string, daemon bool) (*deployment, erro
 	} else {
 		d.config, warnings, err = config.Load(path, w.getenv)
 	}
+	if errors.Is(err, config.ErrNoHome) {
+		return nil, homeless(err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +105,11 @@ func build(c *cli.Context, w world, path string, daemon bool) (*deployment, erro
 		d.routes = append(d.routes, route)
 	}
 	return d, nil
+}
+
+// homeless says what to do where the environment names no place for the state.
+func homeless(err error) *failure {
+	return usage("%w", err).withHint("set HOME or THE_LOOP_STATE, or give --config FILE")
 }
 
 // newRoute is the one list of channel kinds.

@@ -78,6 +78,9 @@ func printStatus(w world, r status.Report) {
 	for _, name := range r.SetAside {
 		row("set aside", "%s was damaged; look at it, then remove it", term.Clean(name))
 	}
+	if r.Evicted > 0 {
+		row("evicted", "%s in the last 30 days: the-loop outbox list --evicted", counted(r.Evicted, "event", "events"))
+	}
 	for _, name := range r.Missing {
 		row("missing", "%s", term.Clean(name))
 	}

@@ -130,12 +130,15 @@ func UserPath(getenv func(string) string) (string, error) {
 	return xdg(getenv, "XDG_CONFIG_HOME", ".config", "the-loop", "config.yaml")
 }
 
+// ErrNoHome is returned where the environment names no place at all.
+var ErrNoHome = errors.New("HOME is not set")
+
 func xdg(getenv func(string) string, variable, fallback string, below ...string) (string, error) {
 	base := getenv(variable)
 	if !filepath.IsAbs(base) { // a relative one is to be ignored, says the standard
 		home := getenv("HOME")
 		if home == "" {
-			return "", fmt.Errorf("neither HOME nor %s is set", variable)
+			return "", fmt.Errorf("%w, and neither is %s", ErrNoHome, variable)
 		}
 		base = filepath.Join(home, fallback)
 	}

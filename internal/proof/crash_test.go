@@ -38,7 +38,7 @@ import (
 // After each kill the parent looks at what is there, drains twice with healthy
 // receivers, and counts what arrived.
 
-// crashEnv makes the test binary the child: "scenario n root url-a url-b".
+// crashEnv makes the test binary the child: "scenario/class n root url-a url-b".
 const crashEnv = "THE_LOOP_CRASH_CHILD"
 
 func TestMain(m *testing.M) {
@@ -98,13 +98,19 @@ func crashChild(args []string) {
 	})
 	store := outbox.Open(root, outbox.Options{Log: eventlog.New(root, nil)})
 	routes := crashRoutes(class, args[3], args[4])
+	if class == "witnessed" {
+		store, routes = outbox.Open(root, atOnce(root)), witnessedRoutes(root, args[3])
+	}
 	ctx := context.Background()
 	switch scenario {
-	case "publish", "ask":
+	case "publish", "ask", "split":
 		b := &bus.Bus{Routes: routes, Store: store, Standing: store, Log: eventlog.New(root, nil)}
 		ev := channels.Event{ID: crashID, Type: "job.failed", Text: "x"}
-		if scenario == "ask" {
+		if scenario != "publish" {
 			b.Ledger, ev.Type, ev.WorkItem = ledger.NewLocal(root), "session.awaiting_input", "local:x#1"
+		}
+		if scenario == "split" {
+			ev.Text = longText()
 		}
 		b.Publish(ctx, ev)
 	case "drain":
@@ -115,6 +121,12 @@ func crashChild(args []string) {
 		if _, err := d.Cycle(ctx); err != nil {
 			fmt.Println("error", err)
 		}
+	case "quiet":
+		_, err := drainUntilQuiet(ctx, root, store, routes)
+		giveUp(err)
+	case "again-uncertain", "again-lost":
+		_, err := store.SendAgain(ctx, crashID, scenario == "again-uncertain", nobodyLooks)
+		giveUp(err)
 	}
 	_ = store.Close()
 	fmt.Println("through")
@@ -161,20 +173,30 @@ func (r *receiver) counts() map[string]int {
 // runChild gives the operations that the child made, and whether it got through.
 func runChild(t *testing.T, scenario string, n int, root, a, b string) (ops []string, through bool) {
 	t.Helper()
+	ops, through, err := tryChild(scenario, n, root, a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ops, through
+}
+
+// tryChild is runChild for a goroutine that is not the test's.
+func tryChild(scenario string, n int, root, a, b string) (ops []string, through bool, err error) {
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), crashEnv+"="+strings.Join([]string{scenario, strconv.Itoa(n), root, a, b}, " "))
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0",
+		crashEnv+"="+strings.Join([]string{scenario, strconv.Itoa(n), root, a, b}, " "))
 	out, err := cmd.Output()
 	sc := bufio.NewScanner(bytes.NewReader(out))
 	for sc.Scan() {
 		ops = append(ops, sc.Text())
 	}
 	if len(ops) > 0 && ops[len(ops)-1] == "through" {
-		return ops[:len(ops)-1], true
+		return ops[:len(ops)-1], true, nil
 	}
 	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGKILL {
-		t.Fatalf("child %s %d ended with %v: %s", scenario, n, err, out)
+		return ops, false, fmt.Errorf("child %s %d ended with %w: %s", scenario, n, err, out[max(0, len(out)-1000):])
 	}
-	return ops, false
+	return ops, false, nil
 }
 
 // taken reports whether the intent was durable when the child died, and
