@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -47,7 +48,28 @@ func (s *Store) orphans() (entries []*Entry, bad int, err error) {
 		e, b := foldJournal(lines, time.Now())
 		entries, bad = append(entries, e...), bad+len(b)
 	}
+	var one *state.JournalError
+	if errors.As(err, &one) {
+		err = nil // UnreadableJournals names it
+	}
 	return entries, bad, err
+}
+
+// UnreadableJournals names the publishers' journals that cannot be read. What
+// stands in them waits until they can be.
+func (s *Store) UnreadableJournals() (names []*state.JournalError) {
+	_, err := s.root.DeadJournals(state.Sending())
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return nil
+	}
+	for _, err := range joined.Unwrap() {
+		var one *state.JournalError
+		if errors.As(err, &one) {
+			names = append(names, one)
+		}
+	}
+	return names
 }
 
 // notLeft leaves those out that stand in the file, and those that have been in

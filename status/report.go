@@ -143,6 +143,9 @@ func Make(src Source) Report {
 	r.SetAside = append(r.SetAside, aside...)
 	entries, bad, damaged, err := src.Store.Entries()
 	unreadable(state.Outbox, err)
+	for _, j := range src.Store.UnreadableJournals() {
+		unreadable(j.Name, j.Err)
+	}
 	unreadable(state.Health, CheckHealth(src.Root))
 	r.ChannelDelivery.fill(src, entries)
 	r.ChannelDelivery.BadEntries, r.ChannelDelivery.Damaged = bad, damaged

@@ -141,6 +141,10 @@ func TestDrainingIsWhatTheHeartbeatsSay(t *testing.T) {
 			poller: &status.Heartbeat{PID: 4711, LastCycleAt: ago(4 * time.Minute), LastError: "disk full"},
 			want:   "the poller has not answered for 4m",
 		},
+		"a short interval": {
+			poller:   &status.Heartbeat{PID: 4711, LastCycleAt: ago(time.Minute)},
+			interval: 2 * time.Second, want: "retried every 2s",
+		},
 		"a long interval": {
 			poller:   &status.Heartbeat{PID: 4711, LastCycleAt: ago(25 * time.Minute)},
 			interval: 10 * time.Minute, want: "retried every 10m",
