@@ -105,7 +105,7 @@ func (d *Drainer) Cycle(ctx context.Context) (Report, error) {
 	if err != nil || len(entries) == 0 && bad == 0 && !damaged && !d.hasUnsaved() {
 		return Report{}, err
 	}
-	release, who, err := d.takeRole(ctx)
+	release, who, err := d.takeRole()
 	if err != nil || release == nil {
 		return Report{Drainer: who}, err
 	}
@@ -132,24 +132,19 @@ func (d *Drainer) Cycle(ctx context.Context) (Report, error) {
 	return d.runLanes(ctx, routes, entries)
 }
 
-// takeRole gives no release when somebody else, who is named, drains. Whoever
-// looks who has the role holds its lock for an instant, so that a refusal
-// without a holder is not believed at once.
-func (d *Drainer) takeRole(ctx context.Context) (release func(), who string, err error) {
-	for range 20 {
-		release, held, err := d.opts.Role.Take(d.opts.Who)
-		if err != nil {
-			return nil, "", fmt.Errorf("take the drainer's role: %w", err)
-		}
-		if held {
-			return release, "", nil
-		}
-		if who, err = d.opts.Role.Holder(); who != "" || err != nil || ctx.Err() != nil {
-			return nil, who, err
-		}
-		sleep(ctx, 10*time.Millisecond)
+// takeRole gives no release when somebody else, who is named, drains.
+func (d *Drainer) takeRole() (release func(), who string, err error) {
+	release, held, err := d.opts.Role.Take(d.opts.Who)
+	if err != nil {
+		return nil, "", fmt.Errorf("take the drainer's role: %w", err)
 	}
-	return nil, "another process", nil
+	if held {
+		return release, "", nil
+	}
+	if who, err = d.opts.Role.Holder(); who == "" && err == nil {
+		who = "another process" // it has just ended
+	}
+	return nil, who, err
 }
 
 func (d *Drainer) runLanes(ctx context.Context, routes []bus.Route, entries []*outbox.Entry) (Report, error) {
@@ -222,7 +217,7 @@ func (d *Drainer) keepUnsaved(c outbox.Claimed, o channels.Outcome) {
 
 // report writes down the facts of a settled attempt.
 func (d *Drainer) report(ctx context.Context, c outbox.Claimed, o channels.Outcome, s outbox.Settled) {
-	sub := eventlog.Subject{EntryID: c.Event.ID, EventType: c.Event.Type, WorkItem: c.Event.WorkItem}
+	sub := subjectOf(c.Event)
 	switch o.State {
 	case channels.StateAccepted:
 		_ = d.opts.Log.DeliveredLate(ctx, sub, c.Channel, s.Attempts, s.Waited)

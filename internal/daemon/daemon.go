@@ -69,7 +69,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	release, err := takeRole(ctx, o.Root.Role(state.RunRole(o.Service)), o.Service)
+	release, err := takeRole(o.Root.Role(state.RunRole(o.Service)), o.Service)
 	if err != nil {
 		return err
 	}
@@ -87,23 +87,14 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// takeRole takes the run lock. `status` holds it for an instant when it looks
-// whether we live, so one refusal is not believed.
-func takeRole(ctx context.Context, role state.Role, service string) (release func(), err error) {
-	who := fmt.Sprintf("%s, process %d", service, os.Getpid())
-	for range 20 {
-		release, held, err := role.Take(who)
-		if err != nil {
-			return nil, fmt.Errorf("take the run lock: %w", err)
-		}
-		if held {
-			return release, nil
-		}
-		select {
-		case <-time.After(25 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+// takeRole takes the run lock, or says who has it.
+func takeRole(role state.Role, service string) (release func(), err error) {
+	release, held, err := role.Take(fmt.Sprintf("%s, process %d", service, os.Getpid()))
+	if err != nil {
+		return nil, fmt.Errorf("take the run lock: %w", err)
+	}
+	if held {
+		return release, nil
 	}
 	holder, _ := role.Holder()
 	return nil, fmt.Errorf("the %s %w (%s)", service, ErrRunning, holder)
