@@ -5,13 +5,14 @@ GO        ?= go
 FUZZTIME  ?= 10s
 BENCHTIME ?= 1s
 SOAK      ?= 60s
+LOAD      ?= 10s
 SEED      ?=
 
 # The race detector needs cgo, and that a C compiler; Go says whether it has one.
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install test race crash soak lint tools fuzz bench verify docs
+.PHONY: help build install test race crash soak load lint tools fuzz bench verify docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -40,6 +41,9 @@ crash: ## kills, faults, interleavings and power cuts at every file operation, a
 
 soak: ## SOAK (60s) of processes that are killed beside receivers that misbehave; SEED=n rolls the same dice
 	SOAK=$(SOAK) SOAK_SEED=$(SEED) $(GO) test -count 1 -v -timeout 60m -run Soak ./internal/proof
+
+load: ## LOAD (10s) of signed events at 500 a second to the receiver, and 10,000 forged ones
+	LOAD=$(LOAD) $(GO) test -count 1 -v -timeout 10m -run TestP12_SignedEvents ./cmd/the-loop
 
 lint: tools ## vet, staticcheck, gofumpt; fails when the tools cannot be had
 	$(GO) vet ./...

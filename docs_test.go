@@ -252,6 +252,7 @@ func TestEveryConfigKeyIsDocumented(t *testing.T) {
 		"channels.NAME.":              "channels: {file: {zzz: 1}}",
 		"channels.NAME. of a webhook": "channels: {webhook: {zzz: 1}}",
 		"channels.NAME. of a slack":   "channels: {slack: {zzz: 1}}",
+		"channels.NAME. of a github":  "channels: {github: {zzz: 1}}",
 		"channels.NAME.read.":         "channels: {slack: {read: {zzz: 1}}}",
 	}
 	var known []string
@@ -359,7 +360,7 @@ func TestStatusEndingsAreDocumented(t *testing.T) {
 }
 
 func TestEventLogIsDocumented(t *testing.T) {
-	name := regexp.MustCompile(`^(bus|channel|outbox|question|session|state|service)\.[a-z_]+$`)
+	name := regexp.MustCompile(`^(bus|channel|inbound|outbox|question|session|state|service)\.[a-z_]+$`)
 	want := literals(t, "internal/eventlog/eventlog.go", name)
 	var docs []string
 	for _, row := range table(t, "docs/status.md", "event") {

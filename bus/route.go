@@ -28,10 +28,13 @@ type Route struct {
 	SendAgain bool
 }
 
-// Owes reports whether the channel is owed an event: it subscribes to the type
-// and is not where the event came from.
+// Owes reports whether the channel is owed an event: it subscribes to the type,
+// can carry the event, and is not where it came from.
 func (r Route) Owes(ev channels.Event) bool {
 	if ev.Source == r.Channel.Name() {
+		return false
+	}
+	if c, ok := r.Channel.(channels.Selective); ok && !c.Carries(ev) {
 		return false
 	}
 	for _, p := range r.Subscribe {

@@ -39,6 +39,13 @@ type Idempotent interface {
 	DropsRepeats() time.Duration
 }
 
+// Selective is a channel that can carry some events only: a ticket's comments
+// what is about a ticket. It is not owed the others.
+type Selective interface {
+	Channel
+	Carries(e Event) bool
+}
+
 // Credentialed is a channel whose standing depends on more than its name. A
 // new credential (or target) is a new chance: what was refused under the old
 // one says nothing about it.

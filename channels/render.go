@@ -70,11 +70,24 @@ func (e Event) Body(v Verbosity) string {
 	}
 	paragraphs = append(paragraphs, e.Text)
 	if v == Verbose {
-		paragraphs = append(paragraphs, strings.Join(DetailLines(e.Detail), "\n"))
+		paragraphs = append(paragraphs, strings.Join(DetailLines(e.more()), "\n"))
 	}
 	paragraphs = slices.DeleteFunc(paragraphs, func(s string) bool { return s == "" })
 	text, _ := CleanText(strings.Join(paragraphs, "\n"))
 	return text
+}
+
+// more is the detail without what Asked.Hint says of it.
+func (e Event) more() map[string]any {
+	asked, ok := AskedOf(e)
+	if !ok {
+		return e.Detail
+	}
+	more := maps.Clone(e.Detail)
+	for key := range asked.Detail() {
+		delete(more, key)
+	}
+	return more
 }
 
 // DetailLines gives the detail as "key: value" lines, sorted by key. What is

@@ -23,6 +23,13 @@ const (
 	EventLog     = "logs/events.jsonl"
 	RootIdentity = "run/root.json"
 	RoomFile     = "room.jsonl"
+	ReaderRole   = "run/reader.lock"
+	SettlerRole  = "run/settler.lock"
+	Cursors      = "inbound/cursors.json"
+	Seen         = "inbound/seen.jsonl"
+	Owed         = "inbound/owed.json"
+	Elsewhere    = "inbound/elsewhere.json"
+	Pins         = "inbound/pins.json"
 )
 
 // Sending is the folder of the publishing processes' journals.
@@ -37,11 +44,20 @@ func Binding(channel string) string { return "channels/" + channel + ".json" }
 // Question is the document of one question.
 func Question(id string) string { return "questions/" + id + ".json" }
 
+// Inbox is what came in for one work item; InboxRead how far it was read.
+func Inbox(slug string) string { return "inbox/" + slug + ".jsonl" }
+
+// InboxRead is the document of how far an inbox was read.
+func InboxRead(slug string) string { return "inbox/" + slug + ".json" }
+
 // LedgerFile is the local ledger of one work item.
 func LedgerFile(slug string) string { return "ledger/" + slug + ".jsonl" }
 
 // RunRole is held by a daemon while it lives; Heartbeat is what it says.
 func RunRole(service string) string { return "run/" + service + ".lock" }
+
+// SocketRole is held by the process that listens to a channel's socket.
+func SocketRole(channel string) string { return "run/socket-" + channel + ".lock" }
 
 // Heartbeat is the document in which a daemon says how it is.
 func Heartbeat(service string) string { return "run/" + service + ".json" }
@@ -74,6 +90,22 @@ func Declared() []Declaration {
 		{"delivery/evicted.jsonl.lock", Local, "held while it is turned over"},
 		{"questions/*.json", Local, "what was asked, and whether anybody still wants to know"},
 		{"questions/*.json.lock", Local, "its lock"},
+		{"inbox/*.jsonl", Local, "what came in for a work item and answered no question, with its text"},
+		{"inbox/*.jsonl.1", Local, "the same, turned over at 10 MiB"},
+		{"inbox/*.jsonl.lock", Local, "held while it is turned over"},
+		{"inbox/*.json", Local, "how far it was read"},
+		{"inbox/*.json.lock", Local, "its lock"},
+		{Cursors, Local, "how far each source was read"},
+		{"inbound/cursors.json.lock", Local, "its lock"},
+		{Seen, Local, "what came in already, by what happened and without text"},
+		{Seen + ".1", Local, "the same, turned over at 4 MiB"},
+		{"inbound/seen.jsonl.lock", Local, "held while it is turned over"},
+		{Owed, Local, "what people have not been shown yet of what became of their replies"},
+		{"inbound/owed.json.lock", Local, "its lock, held while something is taken in"},
+		{Elsewhere, Local, "the open questions of other machines in our conversations"},
+		{"inbound/elsewhere.json.lock", Local, "its lock"},
+		{Pins, Local, "the numbers of the GitHub accounts that people has by login"},
+		{"inbound/pins.json.lock", Local, "its lock"},
 		{"ledger/*.jsonl", Portable, "the local ledger: one file per work item"},
 		{EventLog, Local, "the event log: ids, types, counts and codes, no text"},
 		{EventLog + ".1", Local, "the same, turned over at 10 MiB"},

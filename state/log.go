@@ -29,12 +29,18 @@ func (l Log) Path() string { return l.path }
 // several processes append at once stands one after the other, whole. A last
 // line that a crash left torn is ended first. The line is in the operating
 // system's hands on return: it survives our death, and not a power cut.
-func (l Log) Append(ctx context.Context, line []byte) error { return l.append(ctx, line, false) }
+func (l Log) Append(ctx context.Context, line []byte) error { return l.append(ctx, false, line) }
 
-// AppendDurably is Append, and the line survives a power cut too.
-func (l Log) AppendDurably(ctx context.Context, line []byte) error { return l.append(ctx, line, true) }
+// AppendDurably is Append, and the line survives a power cut too. Several lines
+// are one write and one flush; a crash may keep the first of them alone.
+func (l Log) AppendDurably(ctx context.Context, lines ...[]byte) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	return l.append(ctx, true, lines...)
+}
 
-func (l Log) append(ctx context.Context, line []byte, durable bool) error {
+func (l Log) append(ctx context.Context, durable bool, lines ...[]byte) error {
 	path, err := target(l.path)
 	if err != nil {
 		return err
@@ -48,13 +54,15 @@ func (l Log) append(ctx context.Context, line []byte, durable bool) error {
 	if err != nil {
 		return err
 	}
-	buf := make([]byte, 0, len(line)+2)
+	var buf []byte
 	if torn, err := endsTorn(f, size); err != nil {
 		return err
 	} else if torn {
 		buf = append(buf, '\n')
 	}
-	buf = append(append(buf, line...), '\n')
+	for _, line := range lines {
+		buf = append(append(buf, line...), '\n')
+	}
 	if err := l.root.at(OpAppend, path); err != nil {
 		return err
 	}

@@ -169,7 +169,7 @@ func TestAppendFailsWholeAtEveryStep(t *testing.T) {
 			log := broken.Log(state.EventLog)
 			appendLine := log.Append
 			if durable {
-				appendLine = log.AppendDurably
+				appendLine = func(ctx context.Context, line []byte) error { return log.AppendDurably(ctx, line) }
 			}
 			err := appendLine(t.Context(), []byte("the line"))
 			if *op == "" {

@@ -62,6 +62,8 @@ type Heartbeat struct {
 	Listen string `json:"listen,omitempty"`
 	// Missing names the variables that the daemon lacks, never their values.
 	Missing []string `json:"missing"`
+	// Inbound is what came in to it, nil where nothing does.
+	Inbound *Inbound `json:"inbound,omitempty"`
 }
 
 // Report is the answer of `status --format json`.

@@ -23,7 +23,8 @@ const (
 	SlackBot   = "B1"
 )
 
-// Slack is a fake of Slack's Web API: chat.postMessage, conversations.history,
+// Slack is a fake of Slack's Web API: chat.postMessage, chat.update,
+// chat.postEphemeral, reactions.add, conversations.history,
 // conversations.replies and auth.test, with Slack's documented limits and error
 // codes. What else may go wrong is told to its Server. It is safe for several
 // goroutines.
@@ -37,6 +38,8 @@ type Slack struct {
 	lastTS int64 // microseconds
 
 	reading slackReading
+	more    slackMore
+	socket  SlackSocket
 }
 
 type slackRoom struct {
@@ -50,11 +53,15 @@ type SlackMessage struct {
 	Subtype  string          `json:"subtype,omitempty"`
 	User     string          `json:"user,omitempty"`
 	BotID    string          `json:"bot_id,omitempty"`
+	AppID    string          `json:"app_id,omitempty"`
 	Text     string          `json:"text"`
 	TS       string          `json:"ts"`
 	ThreadTS string          `json:"thread_ts,omitempty"` // of a reply; of a root with replies its own
 	Blocks   json.RawMessage `json:"blocks,omitempty"`
 	Metadata *SlackMetadata  `json:"metadata,omitempty"`
+	Edited   *SlackEdit      `json:"edited,omitempty"`
+	// Reactions are the users who reacted, by the emoji's name.
+	Reactions []SlackReaction `json:"reactions,omitempty"`
 }
 
 // SlackMetadata is a message's metadata.

@@ -23,12 +23,18 @@ const (
 
 // do answers a call of a method. The caller holds mu.
 func (s *Slack) do(method, token string, form url.Values) slackAnswer {
+	if method == "apps.connections.open" {
+		return s.socket.grant(token)
+	}
 	switch token {
 	case "":
 		return slackError("not_authed")
 	case s.token:
 	default:
 		return slackError("invalid_auth")
+	}
+	if scope := s.more.denied[method]; scope != "" {
+		return slackAnswer{"ok": false, "error": "missing_scope", "needed": scope, "provided": "chat:write"}
 	}
 	if method == "auth.test" {
 		return slackAnswer{
@@ -45,6 +51,12 @@ func (s *Slack) do(method, token string, form url.Values) slackAnswer {
 		return s.post(room, form)
 	case "conversations.history", "conversations.replies":
 		return s.read(method, room, form)
+	case "chat.update":
+		return s.update(room, form)
+	case "chat.postEphemeral":
+		return s.postEphemeral(room, form)
+	case "reactions.add":
+		return s.react(room, form)
 	}
 	return slackError("unknown_method")
 }
@@ -113,6 +125,9 @@ func checkSlackBlocks(b []byte) (code string) {
 			return "invalid_blocks"
 		}
 		sum += n
+	}
+	if !slackActionsFit(blocks) {
+		return "invalid_blocks"
 	}
 	if sum > slackMaxSum {
 		return "msg_blocks_too_long"

@@ -117,12 +117,12 @@ func slackThread(messages []SlackMessage, root SlackMessage) []SlackMessage {
 }
 
 // page cuts what was asked for out of messages: the time range, then a page. A
-// thread's root comes with it even when it is older than the range. A cursor is
-// the number of messages on the pages before.
+// thread's root comes with each page, even when it is older than the range. A
+// cursor is the number of messages on the pages before.
 func (s *Slack) page(messages []SlackMessage, root string, form url.Values) slackAnswer {
 	oldest, latest, inclusive := form.Get("oldest"), form.Get("latest"), slackBool(form.Get("inclusive"))
 	messages = slices.DeleteFunc(messages, func(m SlackMessage) bool {
-		rootBefore := m.TS == root && oldest != "" && slackTime(root) < slackTime(oldest)
+		rootBefore := m.TS == root && oldest != "" && slackTime(root) <= slackTime(oldest)
 		return !rootBefore && !slackBetween(m.TS, oldest, latest, inclusive)
 	})
 	limit, err := strconv.Atoi(cmp.Or(form.Get("limit"), "100"))
@@ -137,7 +137,10 @@ func (s *Slack) page(messages []SlackMessage, root string, form url.Values) slac
 		return slackError("invalid_cursor")
 	}
 	to := min(from+limit, len(messages))
-	page := make([]SlackMessage, 0, limit)
+	page := make([]SlackMessage, 0, limit+1)
+	if from > 0 && root != "" && messages[0].TS == root {
+		page = append(page, s.show(messages[0], slackBool(form.Get("include_all_metadata"))))
+	}
 	for _, m := range messages[from:to] {
 		page = append(page, s.show(m, slackBool(form.Get("include_all_metadata"))))
 	}

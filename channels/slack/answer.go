@@ -120,7 +120,7 @@ func (a answer) refusal(h http.Header) error {
 	case "channel_not_found", "not_in_channel", "is_archived":
 		r.Reason = channels.ReasonConfig
 	case "invalid_blocks", "invalid_blocks_format", "msg_too_long", "msg_blocks_too_long",
-		"no_text", "metadata_too_large":
+		"no_text", "metadata_too_large", "user_not_in_channel":
 		r.Reason = channels.ReasonUnacceptable
 	}
 	return r

@@ -32,15 +32,19 @@ const (
 // How the body is split depends on the event and the verbosity alone, and
 // neither on the time nor on the mention: a later attempt finds the parts that
 // an earlier one posted.
-func (c *Channel) render(d channels.Delivery, now time.Time) []string {
+//
+// The last thing of the last part is ending, for which each part has hintRoom:
+// how to answer a question, and once it is closed, how it ended.
+func (c *Channel) render(d channels.Delivery, now time.Time, ending string) []string {
 	e := d.Event
 	title, body := c.titleAndBody(e)
-	first := maxMessage - headRoom - escapedLen(title)
-	pieces, left := cutText(body, maxParts, first, maxMessage-partRoom)
+	room := maxMessage - hintRoom(e)
+	first := room - headRoom - escapedLen(title)
+	pieces, left := cutText(body, maxParts, first, room-partRoom)
 	notice := ""
 	if left != "" {
 		last := len(pieces) - 1
-		short, _ := cutText(pieces[last], 1, maxMessage-partRoom-noticeRoom, 0)
+		short, _ := cutText(pieces[last], 1, room-partRoom-noticeRoom, 0)
 		missing := utf8.RuneCountInString(left) + utf8.RuneCountInString(pieces[last][len(short[0]):])
 		pieces[last] = short[0]
 		notice = fmt.Sprintf("\n_… cut here: %d more characters, event %s_", missing, escape(channels.OneLine(e.ID)))
@@ -54,7 +58,19 @@ func (c *Channel) render(d channels.Delivery, now time.Time) []string {
 		parts = append(parts, fmt.Sprintf("_%d/%d_\n%s", i+1, len(pieces), escape(piece)))
 	}
 	parts[len(parts)-1] += notice
+	if ending != "" {
+		parts[len(parts)-1] += "\n" + ending
+	}
 	return parts
+}
+
+// hintRoom is what a question's hint needs, with the line break before it.
+func hintRoom(e channels.Event) int {
+	hint := hintOf(e)
+	if hint == "" {
+		return 0
+	}
+	return utf16Len("\n" + hint)
 }
 
 // titleAndBody gives the headline as mrkdwn, linked when the event has a

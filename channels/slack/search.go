@@ -253,6 +253,20 @@ type self struct {
 	author author
 }
 
+// known gives who the token last used posts as, nothing when nobody has asked.
+func (s *self) known() author {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.author
+}
+
+// knows reports whether it has been asked for this token.
+func (s *self) knows(token string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.token == token && s.author != author{}
+}
+
 // whoAmI asks Slack, once for each token, who it posts as.
 func (c *Channel) whoAmI(ctx context.Context, token string) (author, error) {
 	c.self.mu.Lock()

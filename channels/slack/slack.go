@@ -25,7 +25,8 @@ import (
 const DefaultAPIURL = slackapi.APIURL
 
 // EventType is the event_type of the metadata that every message carries. Its
-// payload is {"id": the event's id, "part": from 1, "parts": how many}.
+// payload is {"id": the event's id, "part": from 1, "parts": how many}; that of
+// a question's first part has its "code" too, and a "state", open or closed.
 const EventType = "the_loop_event"
 
 const (
@@ -68,6 +69,8 @@ type Channel struct {
 	threads *threads      // nil: no bindings are kept
 	gap     time.Duration // between the parts of one delivery
 	self    self
+	bound   bound // what threads held when it was last read
+	told    told
 }
 
 // New gives the channel. It reads and sends nothing.
@@ -119,14 +122,14 @@ func (c *Channel) Post(ctx context.Context, d channels.Delivery) (channels.Recei
 	if err != nil {
 		return stop(err)
 	}
-	texts := c.render(d, time.Now())
+	texts := c.render(d, time.Now(), hintOf(d.Event))
 	thread, err := c.openThread(ctx, d)
 	if err != nil {
 		return stop(err)
 	}
 	defer thread.close(ctx)
 	for n := len(refs); n < len(texts); n++ {
-		p := part{texts[n], map[string]any{"id": d.Event.ID, "part": n + 1, "parts": len(texts)}}
+		p := partOf(d.Event, texts, n, stateOpen)
 		if err := c.postPart(ctx, token, thread, p, n > len(d.Parts)); err != nil {
 			return stop(err)
 		}
@@ -153,8 +156,46 @@ func first(refs []string) string {
 
 // part is one message of a delivery.
 type part struct {
-	text string
-	meta map[string]any
+	text   string
+	meta   map[string]any
+	blocks []slackapi.Block // none in most
+}
+
+// partOf gives part n of the event's texts, from 0. The first part of a
+// question carries its code and its state; the last one the buttons, while it
+// is open.
+func partOf(e channels.Event, texts []string, n int, questionState string) part {
+	p := part{text: texts[n], meta: map[string]any{"id": e.ID, "part": n + 1, "parts": len(texts)}}
+	asked, ok := channels.AskedOf(e)
+	if !ok {
+		return p
+	}
+	if n == 0 {
+		p.meta["code"], p.meta["state"] = asked.Code, questionState
+	}
+	if n == len(texts)-1 && questionState == stateOpen {
+		p.blocks = withButtons(texts[n], e.ID, asked)
+	}
+	return p
+}
+
+// options are what every way of putting p into the room has in common.
+func (p part) options() []slackapi.MsgOption {
+	options := []slackapi.MsgOption{
+		slackapi.MsgOptionText(p.text, false), // escaped by render
+		slackapi.MsgOptionDisableLinkUnfurl(),
+		slackapi.MsgOptionDisableMediaUnfurl(),
+		slackapi.MsgOptionLinkNames(false),
+		slackapi.MsgOptionParse(false),
+	}
+	if p.meta != nil {
+		meta := slackapi.SlackMetadata{EventType: EventType, EventPayload: p.meta}
+		options = append(options, slackapi.MsgOptionMetadata(meta))
+	}
+	if len(p.blocks) > 0 {
+		options = append(options, slackapi.MsgOptionBlocks(p.blocks...))
+	}
+	return options
 }
 
 // postPart posts p into the thread. A part that follows another one keeps
@@ -163,11 +204,11 @@ func (c *Channel) postPart(ctx context.Context, token string, thread *thread, p 
 	if follows && !pause(ctx, c.gap) {
 		return &channels.Refusal{Reason: channels.ReasonRate, Code: "more_parts", RetryAfter: c.gap}
 	}
-	a, err := c.send(ctx, token, thread.root, p)
+	a, err := c.send(ctx, token, c.o.Channel, thread.root, p)
 	var refusal *channels.Refusal
 	if follows && errors.As(err, &refusal) && refusal.Reason == channels.ReasonRate &&
 		pause(ctx, max(refusal.RetryAfter, c.gap)) {
-		a, err = c.send(ctx, token, thread.root, p)
+		a, err = c.send(ctx, token, c.o.Channel, thread.root, p)
 	}
 	if err != nil {
 		thread.failed(ctx, err)
@@ -188,20 +229,13 @@ func pause(ctx context.Context, d time.Duration) bool {
 var tsPattern = regexp.MustCompile(`^[0-9]{1,20}\.[0-9]{1,10}$`)
 
 // send posts one message, as a reply when root is set.
-func (c *Channel) send(ctx context.Context, token, root string, p part) (answer, error) {
-	options := []slackapi.MsgOption{
-		slackapi.MsgOptionText(p.text, false), // escaped by render
-		slackapi.MsgOptionDisableLinkUnfurl(),
-		slackapi.MsgOptionDisableMediaUnfurl(),
-		slackapi.MsgOptionLinkNames(false),
-		slackapi.MsgOptionParse(false),
-		slackapi.MsgOptionMetadata(slackapi.SlackMetadata{EventType: EventType, EventPayload: p.meta}),
-	}
+func (c *Channel) send(ctx context.Context, token, room, root string, p part) (answer, error) {
+	options := p.options()
 	if root != "" {
 		options = append(options, slackapi.MsgOptionTS(root))
 	}
 	api, call := c.api(token)
-	_, _, err := api.PostMessageContext(ctx, c.o.Channel, options...)
+	_, _, err := api.PostMessageContext(ctx, room, options...)
 	a, err := call.verdict(err)
 	if err == nil && !tsPattern.MatchString(a.TS) {
 		err = &channels.Uncertain{Code: "no_ts"}

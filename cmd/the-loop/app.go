@@ -29,8 +29,8 @@ func run(ctx context.Context, args []string, w world) int {
 
 func newApp(w world) *cli.App {
 	commands := []*cli.Command{
-		initCommand(w), publishCommand(w), askCommand(w), questionsCommand(w), statusCommand(w), outboxCommand(w),
-		channelsCommand(w), eventsCommand(w), checkCommand(w), pollerCommand(w), webhookCommand(w),
+		initCommand(w), publishCommand(w), askCommand(w), questionsCommand(w), inboxCommand(w), statusCommand(w),
+		outboxCommand(w), channelsCommand(w), eventsCommand(w), checkCommand(w), pollerCommand(w), webhookCommand(w),
 		demoCommand(w), versionCommand(w),
 	}
 	for _, c := range commands {
@@ -67,7 +67,7 @@ func prepare(path string, c *cli.Command) {
 	c.OnUsageError = usageError
 	c.Flags = append(c.Flags, commonFlags()...)
 	c.UsageText = strings.TrimSpace(path+" "+c.ArgsUsage) + " [flags]"
-	if len(c.Subcommands) > 0 {
+	if len(c.Subcommands) > 0 && c.Action == nil {
 		c.UsageText = path + " COMMAND [flags]"
 		c.Action = unknownCommand
 	}

@@ -101,7 +101,10 @@ func checkExample(t *testing.T, typed string) {
 }
 
 func TestCommandsThatPrintAResultHaveAFormat(t *testing.T) {
-	without := []string{"init", "outbox", "outbox drop", "channels", "questions", "poller", "webhook", "demo"}
+	without := []string{
+		"init", "outbox", "outbox drop", "channels", "questions", "poller", "webhook", "demo",
+		"inbox", "inbox listen", "channels manifest",
+	}
 	eachCommand(newApp(world{}), func(path []string, c *cli.Command) {
 		name := strings.Join(path, " ")
 		has := slices.ContainsFunc(c.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), "format") })

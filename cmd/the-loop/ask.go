@@ -1,18 +1,27 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
 	"the-loop/bus"
 	"the-loop/channels"
+	"the-loop/internal/config"
 	"the-loop/internal/eventlog"
 	"the-loop/internal/questions"
 	"the-loop/internal/term"
 	"the-loop/state"
+)
+
+const (
+	expiresAfter  = 7 * 24 * time.Hour
+	longestChoice = 200 // characters
 )
 
 func askCommand(w world) *cli.Command {
@@ -22,15 +31,47 @@ func askCommand(w world) *cli.Command {
 		Description: example(
 			`the-loop ask --work-item github:octo/app#7 --question "Ship it?"`,
 			`the-loop ask --work-item local:release#3 --question-file question.txt`,
+			`the-loop ask --work-item local:a#1 --question "Ok?" --choice y --choice n`,
+			`the-loop ask --work-item local:a#1 --question "Which tag?" --wait 30m`,
 		),
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "work-item", Usage: "about `REF`: github:owner/repo#7 or local:name#1"},
 			&cli.StringFlag{Name: "question", Usage: "the question, `TEXT`"},
 			&cli.StringFlag{Name: "question-file", Usage: "read the question from `FILE`, - for stdin"},
+			listFlag{&cli.StringSliceFlag{Name: "choice", Usage: "one of two to four `TEXT`s to choose from"}},
+			switchFlag("free-text", "with choices, let any other text count too"),
+			&cli.StringFlag{Name: "wait", Usage: "print the answer, or exit 124 after `D` (30s, 5m)"},
+			&cli.StringFlag{Name: "default", Usage: "after the wait, `TEXT` is the answer"},
+			&cli.StringFlag{Name: "expires", Value: "7d", Usage: "close the question after `D`, or never"},
+			&cli.StringFlag{Name: "id", Usage: "name it `ID`, and ask it under that id only once"},
+			switchFlag("again", "ask anew although the same is being asked"),
 			formatFlag(),
 		},
 		Action: func(c *cli.Context) error { return ask(c, w) },
+		Subcommands: []*cli.Command{{
+			Name: "wait", Usage: "wait for the answer to a question that was asked", ArgsUsage: "ID",
+			Description: example(
+				"the-loop ask wait 01KB3Z0000000000000000000A",
+				"the-loop ask wait 7K2 --wait 30m --format json",
+			),
+			Flags: []cli.Flag{
+				&cli.StringFlag{Name: "wait", Usage: "no longer than `D`; until it is closed if not given"},
+				formatFlag(),
+			},
+			Action: withDeployment(w, askWait),
+		}},
 	}
+}
+
+// asked is what one `ask` asks, and how.
+type asked struct {
+	questions.Question
+	// raw is the text as it was given: the bus says what it must change in it.
+	raw    string
+	again  bool
+	named  bool // --id
+	wait   time.Duration
+	orElse *questions.Answer // --default
 }
 
 func ask(c *cli.Context, w world) error {
@@ -41,44 +82,69 @@ func ask(c *cli.Context, w world) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
-	item := c.String("work-item")
-	if item == "" {
-		return usage("--work-item is needed").withHint("github:owner/repo#7 or local:name#1")
-	}
-	if _, err := channels.ParseWorkItem(item); err != nil {
-		return usage("--work-item: %w", err)
+	a, err := askedFromFlags(c)
+	if err != nil {
+		return err
 	}
 	d, err := open(c, w)
 	if err != nil {
 		return err
 	}
-	question, err := textFromFlags(c, w, "question", "question-file", d.config.Limits.Text)
+	if a.raw, err = textFromFlags(c, w, "question", "question-file", d.config.Limits.Text); err != nil {
+		return err
+	}
+	if strings.TrimSpace(a.raw) == "" {
+		return usage("the question is empty").withHint("%s --help", c.Command.HelpName)
+	}
+	a.Text, _ = channels.CleanText(a.raw)
+
+	began := time.Now()
+	o, err := d.openQuestion(c.Context, a)
 	if err != nil {
 		return err
 	}
-	if strings.TrimSpace(question) == "" {
-		return usage("the question is empty").withHint("%s --help", c.Command.HelpName)
+	defer o.release()
+	if o.there {
+		printf(w.stderr, "note: %s asks just that since %s; it is not asked again\n", o.ID, term.Ago(began, o.AskedAt))
 	}
-	id := state.NewID()
-	text, _ := channels.CleanText(question)
-	opened := questions.Ask(c.Context, d.root, questions.Question{
-		ID: id, WorkItem: item, Text: text, AskedAt: time.Now().UTC().Truncate(time.Second),
-	})
-	res := d.publish(c.Context, channels.Event{
-		ID: id, Type: "session.awaiting_input", WorkItem: item, Text: question, Source: "cli", Detail: map[string]any{},
-	})
-	if opened != nil { // it is asked all the same
-		res.Notes = append(res.Notes, fmt.Sprintf("the question is not in the list of open ones: %v", opened))
+	if a.wait > 0 && o.kept == nil {
+		sayWaiting(w, d, o.Question)
+	}
+	res := bus.Result{ID: o.ID, Recorded: bus.RecordedUnneeded, Record: o.Link, Posts: []bus.Post{}, Stored: true}
+	switch {
+	case o.send:
+		res = d.publish(c.Context, a.event(o.Question, d.buttons()))
+	case o.record:
+		res = d.recordOnly(c.Context, a.event(o.Question, false))
+	case o.Link != "":
+		res.Recorded = bus.RecordedYes
+	}
+	if o.kept != nil { // it is asked all the same
+		res.Notes = append(res.Notes, fmt.Sprintf("the question is not in the list of open ones: %v", o.kept))
 	}
 	if res.Err != nil {
 		return &failure{code: exitUsage, err: res.Err}
 	}
-	if res.Recorded != bus.RecordedNo {
-		sub := eventlog.Subject{EntryID: res.ID, EventType: res.Event.Type, WorkItem: item}
-		_ = d.log.Asked(c.Context, sub, res.Accepted())
+	d.noteAsked(c.Context, o, res)
+	o.release()
+	if o.send {
+		printNotes(w, d, res)
+		printUnanswerable(w, d, res)
+	} else {
+		res.Queued = d.waits(o.ID)
 	}
-	printNotes(w, d, res)
-	printUnanswerable(w, d, res)
+	if a.wait > 0 && res.Recorded != bus.RecordedNo {
+		if o.kept != nil {
+			return failed(fmt.Errorf("no answer can be waited for, for the question is not kept: %w", o.kept))
+		}
+		return awaitAnswer(c, w, d, waiting{Question: o.Question, limit: a.wait, orElse: a.orElse, asJSON: asJSON})
+	}
+	return printAsked(w, res, asJSON)
+}
+
+// printAsked prints what became of the question, and tells by the exit code
+// whether it was recorded.
+func printAsked(w world, res bus.Result, asJSON bool) (err error) {
 	switch {
 	case asJSON:
 		err = printPublishJSON(w, res)
@@ -100,6 +166,119 @@ func ask(c *cli.Context, w world) error {
 		return failed(fmt.Errorf("the question could not be recorded: %w", res.RecordErr))
 	}
 	return nil
+}
+
+var givenID = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+// askedFromFlags reads all flags but the text's.
+func askedFromFlags(c *cli.Context) (a asked, err error) {
+	a.WorkItem = c.String("work-item")
+	if a.WorkItem == "" {
+		return a, usage("--work-item is needed").withHint("github:owner/repo#7 or local:name#1")
+	}
+	if _, err := channels.ParseWorkItem(a.WorkItem); err != nil {
+		return a, usage("--work-item: %w", err)
+	}
+	a.Choices, a.again = c.StringSlice("choice"), c.Bool("again")
+	a.FreeText = c.Bool("free-text") && len(a.Choices) > 0
+	if err := checkChoices(a.Choices); err != nil {
+		return a, err
+	}
+	a.ID, a.named = state.NewID(), c.IsSet("id")
+	if a.named {
+		if a.ID = c.String("id"); !givenID.MatchString(a.ID) && !isULID.MatchString(a.ID) {
+			return a, usage("--id %q: want lower-case letters, digits, dots, dashes and underscores, 64 at most", a.ID)
+		}
+	}
+	a.AskedAt = time.Now().UTC().Truncate(time.Second)
+	if text := c.String("expires"); text != "never" {
+		after, err := positive("expires", text)
+		if err != nil {
+			return a, err.withHint("or never")
+		}
+		a.ExpiresAt = a.AskedAt.Add(after)
+	}
+	if c.IsSet("wait") {
+		wait, err := positive("wait", c.String("wait"))
+		if err != nil {
+			return a, err
+		}
+		a.wait = wait
+	}
+	if c.IsSet("default") {
+		a.orElse, err = a.otherwise(c.String("default"))
+	}
+	return a, err
+}
+
+var isULID = regexp.MustCompile(`^[0-9A-HJKMNP-TV-Z]{26}$`)
+
+// otherwise is the answer that counts when nobody gives one.
+func (a asked) otherwise(text string) (*questions.Answer, error) {
+	if a.wait == 0 {
+		return nil, usage("--default counts after the wait: give --wait too")
+	}
+	answer, choice, ok := a.Match(text)
+	switch {
+	case !ok && len(a.Choices) > 0:
+		return nil, usage("--default %q is none of the choices", text).
+			withHint("a choice, or any text with --free-text: %s", strings.Join(a.Choices, ", "))
+	case !ok:
+		return nil, usage("--default is empty")
+	}
+	return &questions.Answer{Text: answer, Choice: choice, Via: questions.ViaTimeout}, nil
+}
+
+// checkChoices says what is wrong with the choices: a person must be able to
+// reply with each, and tell it from the others.
+func checkChoices(choices []string) error {
+	if n := len(choices); n == 1 || n > 4 {
+		return usage("%s: give two to four, or none for any text", counted(n, "--choice", "--choice flags"))
+	}
+	for i, c := range choices {
+		switch {
+		case strings.TrimSpace(c) == "" || questions.Alike(c, ""):
+			return usage("--choice %q: nobody can reply with that", c)
+		case c != strings.TrimSpace(c) || c != term.Clean(c):
+			return usage("--choice %q: one line, without blanks around it", c)
+		case utf8.RuneCountInString(c) > longestChoice:
+			return usage("--choice %s…: longer than %d characters", term.Cut(c, 40), longestChoice)
+		case questions.IsTalk(c):
+			return usage("--choice %q: a reply that begins with // is no answer", c)
+		}
+		for _, other := range choices[:i] {
+			if questions.Alike(c, other) {
+				return usage("--choice %q: a reply could not be told from %q", c, other)
+			}
+		}
+	}
+	return nil
+}
+
+// positive reads a flag's duration.
+func positive(flag, text string) (time.Duration, *failure) {
+	d, err := config.ParseDuration(text)
+	switch {
+	case err != nil:
+		return 0, usage("--%s: %w", flag, err)
+	case d <= 0:
+		return 0, usage("--%s %s: must be more than zero", flag, text)
+	}
+	return d, nil
+}
+
+// event is what is published to ask q.
+func (a asked) event(q questions.Question, buttons bool) channels.Event {
+	detail := channels.Asked{
+		Code: q.Code, Choices: q.Choices, FreeText: q.FreeText, Buttons: buttons && len(q.Choices) > 0,
+	}
+	return channels.Event{
+		ID: q.ID, Type: "session.awaiting_input", WorkItem: q.WorkItem, Text: a.raw, Source: "cli", Detail: detail.Detail(),
+	}
+}
+
+func subjectOf(q questions.Question) eventlog.Subject {
+	return eventlog.Subject{EntryID: q.ID, EventType: "session.awaiting_input", WorkItem: q.WorkItem}
 }
 
 // printUnanswerable tells the asking session that nobody has seen the question
@@ -133,4 +312,13 @@ func printUnanswerable(w world, d *deployment, res bus.Result) {
 func (d *deployment) redelivers(channel string) bool {
 	l := d.lane(channel)
 	return l.DropsRepeats > 0 || l.Witness
+}
+
+// recordOnly records a question that was sent and could not be recorded then.
+func (d *deployment) recordOnly(ctx context.Context, ev channels.Event) bus.Result {
+	b := d.bus()
+	b.Routes, b.Store = nil, nil
+	res := b.Publish(ctx, ev)
+	res.Stored = true
+	return res
 }

@@ -36,7 +36,7 @@ func channelsCommand(w world) *cli.Command {
 				Flags:       []cli.Flag{formatFlag()},
 				Action:      withDeployment(w, channelsTest),
 			},
-			pauseCommand(w), resumeCommand(w),
+			manifestCommand(w), pauseCommand(w), resumeCommand(w),
 		},
 	}
 }

@@ -88,7 +88,30 @@ func findings(w world, path string) ([]config.Finding, error) {
 		return nil, err
 	}
 	found = append(found, config.Check(cfg, w.getenv, localPaths())...)
+	found = append(found, replyFindings(cfg)...)
 	return append(found, stateFindings(cfg)...), nil
+}
+
+// replyFindings says why nobody can answer, or not by a button.
+func replyFindings(cfg *config.Config) (found []config.Finding) {
+	warn := func(field, message, hint string) {
+		found = append(found, config.Finding{Field: field, Message: message, Hint: hint, Warning: true})
+	}
+	answerable := cfg.UsesGitHub()
+	for _, ch := range cfg.Channels {
+		if ch.Type != "slack" {
+			continue
+		}
+		answerable = true
+		if ok, why := cfg.Pressable(ch); !ok {
+			warn("channels."+ch.Name, "choices are a numbered list there and no buttons: "+why, "")
+		}
+	}
+	if answerable && len(cfg.People) == 0 {
+		warn("people", "nobody is listed, so that no reply is taken as an answer",
+			"people: [{name: Octo, github: octocat, slack: U012ABCDEF}]")
+	}
+	return found
 }
 
 // stateFindings says what of the outbox and of the standing of channels cannot

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"net/http"
-
 	"github.com/urfave/cli/v2"
 
 	"the-loop/internal/daemon"
@@ -11,32 +9,22 @@ import (
 func pollerCommand(w world) *cli.Command {
 	return &cli.Command{
 		Name:        "poller",
-		Usage:       "run the poller in the foreground; it drains the outbox",
+		Usage:       "run the poller in the foreground: it reads and drains",
 		Description: example("the-loop poller", "the-loop poller --log-level debug"),
-		Action:      func(c *cli.Context) error { return runDaemon(c, w, "poller", nil) },
+		Action:      func(c *cli.Context) error { return runDaemon(c, w, "poller") },
 	}
 }
 
 func webhookCommand(w world) *cli.Command {
 	return &cli.Command{
 		Name:        "webhook",
-		Usage:       "run the receiver in the foreground; it drains the outbox",
+		Usage:       "run the receiver in the foreground: it is told, and drains",
 		Description: example("the-loop webhook", "curl -fsS http://127.0.0.1:8787/healthz"),
-		Action:      func(c *cli.Context) error { return runDaemon(c, w, "webhook", receiver()) },
+		Action:      func(c *cli.Context) error { return runDaemon(c, w, "webhook") },
 	}
 }
 
-// receiver serves what the webhook service answers.
-func receiver() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) {
-		rw.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = rw.Write([]byte("ok\n"))
-	})
-	return mux
-}
-
-func runDaemon(c *cli.Context, w world, service string, handler http.Handler) error {
+func runDaemon(c *cli.Context, w world, service string) error {
 	reload := w.reload() // from the first moment on: whoever sends it early must not end us
 	if err := noArguments(c); err != nil {
 		return err
@@ -52,7 +40,7 @@ func runDaemon(c *cli.Context, w world, service string, handler http.Handler) er
 	first := d
 	err = daemon.Run(c.Context, daemon.Options{
 		Service: service, Version: version(), Root: d.root, Logger: d.logger, Log: d.log,
-		Handler: handler, Reload: reload,
+		Reload: reload,
 		Setup: func() (daemon.Setup, error) {
 			now := first
 			if first = nil; now == nil {
@@ -63,7 +51,7 @@ func runDaemon(c *cli.Context, w world, service string, handler http.Handler) er
 					return daemon.Setup{}, usage("state.root changed to %s: restart the %s", now.root.Dir(), service)
 				}
 			}
-			return daemonSetup(now, service, handler != nil), nil
+			return daemonSetup(now, service)
 		},
 	})
 	if err != nil {
@@ -72,14 +60,22 @@ func runDaemon(c *cli.Context, w world, service string, handler http.Handler) er
 	return nil
 }
 
-func daemonSetup(d *deployment, service string, listens bool) daemon.Setup {
-	s := daemon.Setup{ConfigHash: d.configHash(), Missing: d.missing}
-	if listens {
-		s.Listen = d.config.Webhook.Listen
+// daemonSetup is what the config asks of a service. They differ in how replies
+// come to them: the poller asks, and the receiver is told.
+func daemonSetup(d *deployment, service string) (daemon.Setup, error) {
+	r := newReplies(d, service)
+	s := daemon.Setup{ConfigHash: d.configHash(), Missing: d.missing, Inbound: r.state}
+	if service == "webhook" {
+		handler, err := r.receive()
+		if err != nil {
+			return s, err
+		}
+		s.Listen, s.Handler = d.config.Webhook.Listen, handler
 	}
+	s.Runs = r.runs(service == "poller")
 	if len(d.routes) > 0 {
 		opts := d.drain(service)
 		s.Drain = &opts
 	}
-	return s
+	return s, nil
 }

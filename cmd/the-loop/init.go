@@ -14,35 +14,33 @@ import (
 
 func initCommand(w world) *cli.Command {
 	return &cli.Command{
-		Name:  "init",
-		Usage: "write a commented config and make the root; never overwrites",
+		Name:      "init",
+		Usage:     "write a commented config and make the root; never overwrites",
+		ArgsUsage: "[ROOM]",
 		Description: example(
 			"the-loop init",
 			"the-loop init --here --webhook https://ops.example/hook",
+			"the-loop init --slack C0123456",
 		),
 		Flags: []cli.Flag{
 			switchFlag("here", "in .the-loop of this folder, not in the user's place"),
 			&cli.StringFlag{Name: "webhook", Usage: "begin with a webhook channel that posts to `URL`"},
+			switchFlag("slack", "begin with Slack, and print the app to make"),
 		},
 		Action: func(c *cli.Context) error { return initialize(c, w) },
 	}
 }
 
 func initialize(c *cli.Context, w world) error {
-	if err := noArguments(c); err != nil {
+	content, err := initialConfig(c)
+	if err != nil {
 		return err
-	}
-	url := c.String("webhook")
-	if c.IsSet("webhook") {
-		if err := config.CheckURL(url); err != nil {
-			return usage("--webhook %w", err)
-		}
 	}
 	path, err := initPath(c, w)
 	if err != nil {
 		return err
 	}
-	if err := writeNew(path, config.Template(url)); errors.Is(err, fs.ErrExist) {
+	if err := writeNew(path, content); errors.Is(err, fs.ErrExist) {
 		return failed(errors.New(path + " is already there, and is left as it is"))
 	} else if err != nil {
 		return failed(err)
@@ -59,8 +57,48 @@ func initialize(c *cli.Context, w world) error {
 		return failed(err)
 	}
 	printf(w.stdout, "wrote %s\n", term.Clean(path))
-	printf(w.stdout, "next: edit it, then the-loop check, then the-loop channels test\n")
+	if !c.Bool("slack") {
+		printf(w.stdout, "next: edit it, then the-loop check, then the-loop channels test\n")
+		return nil
+	}
+	printf(w.stdout, "\nThe Slack app to make:\n\n")
+	if err := writeManifest(w.stdout, ""); err != nil {
+		return failed(err)
+	}
+	printf(w.stdout, "\n%s", manifestSteps(""))
+	if !c.Args().Present() {
+		printf(w.stdout, "   Put it in the place of C0123456 in the config.\n")
+	}
+	printf(w.stdout, "\n%s", manifestNext(""))
 	return nil
+}
+
+// initialConfig gives what the flags ask for.
+func initialConfig(c *cli.Context) ([]byte, error) {
+	address, room := c.String("webhook"), ""
+	if c.Bool("slack") {
+		if c.IsSet("webhook") {
+			return nil, usage("--slack and --webhook: choose one to begin with; the other can be added to the config")
+		}
+		if c.NArg() > 1 {
+			return nil, usage("--slack wants one room, and got %d", c.NArg())
+		}
+		if room = c.Args().First(); c.Args().Present() {
+			if err := config.CheckRoom(room); err != nil {
+				return nil, usage("--slack %w", err)
+			}
+		}
+		return config.SlackTemplate(room), nil
+	}
+	if err := noArguments(c); err != nil {
+		return nil, err
+	}
+	if c.IsSet("webhook") {
+		if err := config.CheckURL(address); err != nil {
+			return nil, usage("--webhook %w", err)
+		}
+	}
+	return config.Template(address), nil
 }
 
 func initPath(c *cli.Context, w world) (string, error) {

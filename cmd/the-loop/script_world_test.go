@@ -22,6 +22,7 @@ import (
 type stage struct {
 	hooks   map[string]*channelstest.Server
 	slacks  map[string]*channelstest.Slack
+	githubs map[string]*channelstest.GitHub
 	daemons map[string]*daemonProcess
 }
 
@@ -30,7 +31,7 @@ type stageKey struct{}
 func newStage() *stage {
 	return &stage{
 		hooks: map[string]*channelstest.Server{}, slacks: map[string]*channelstest.Slack{},
-		daemons: map[string]*daemonProcess{},
+		githubs: map[string]*channelstest.GitHub{}, daemons: map[string]*daemonProcess{},
 	}
 }
 
@@ -47,11 +48,17 @@ func (s *stage) close() {
 	for _, sl := range s.slacks {
 		sl.Close()
 	}
+	for _, g := range s.githubs {
+		g.Close()
+	}
 }
 
 func (s *stage) server(ts *testscript.TestScript, name string) *channelstest.Server {
 	if sl := s.slacks[name]; sl != nil {
 		return sl.Server
+	}
+	if g := s.githubs[name]; g != nil {
+		return g.Server
 	}
 	h := s.hooks[name]
 	if h == nil {
@@ -85,6 +92,8 @@ func slackd(ts *testscript.TestScript, _ bool, args []string) {
 	stageOf(ts).slacks[args[0]] = s
 	ts.Setenv(args[0], s.APIURL())
 	ts.Setenv(args[0]+"_TOKEN", channelstest.SlackToken)
+	ts.Setenv(args[0]+"_SECRET", channelstest.SlackSigningSecret)
+	ts.Setenv(args[0]+"_APP", channelstest.SlackAppToken)
 }
 
 // fault NAME down|up|heal, fault NAME token TOKEN, fault NAME unreadable SCOPE:
@@ -127,6 +136,8 @@ func (s *stage) fault(ts *testscript.TestScript, name string, words []string) ch
 		return channelstest.SlackError(rest[0])
 	case what == "store-then-drop" && s.slacks[name] != nil:
 		return s.slacks[name].StoreThen(channelstest.DropRead())
+	case what == "store-then-500" && s.githubs[name] != nil:
+		return s.githubs[name].StoreThen(channelstest.Answer(http.StatusInternalServerError, ""))
 	}
 	ts.Fatalf("no such fault: %s %s", name, strings.Join(words, " "))
 	return channelstest.Fault{}

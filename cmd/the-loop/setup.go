@@ -19,6 +19,7 @@ import (
 	"the-loop/bus"
 	"the-loop/channels"
 	"the-loop/channels/file"
+	"the-loop/channels/github"
 	"the-loop/channels/slack"
 	"the-loop/channels/webhook"
 	"the-loop/drain"
@@ -40,6 +41,7 @@ type deployment struct {
 	log    *eventlog.Log
 	store  *outbox.Store
 	routes []bus.Route
+	github *github.Client // nil when nothing uses GitHub
 }
 
 // open finds and reads the config and builds everything from it. It touches
@@ -97,8 +99,14 @@ func build(c *cli.Context, w world, path string, daemon bool) (*deployment, erro
 		Wanted:  func(ev channels.Event) bool { return questions.Wanted(d.root, ev.ID) },
 		Log:     d.log,
 	})
+	if d.config.UsesGitHub() {
+		g := d.config.GitHub
+		d.github = github.New(github.Options{
+			Token: g.Token, TokenFromGH: g.TokenFromGH, BaseURL: g.BaseURL, Log: d.logger,
+		})
+	}
 	for _, ch := range d.config.Channels {
-		route, err := newRoute(ch, d.root, d.logger)
+		route, err := d.newRoute(ch)
 		if err != nil {
 			return nil, err
 		}
@@ -113,14 +121,14 @@ func homeless(err error) *failure {
 }
 
 // newRoute is the one list of channel kinds.
-func newRoute(ch config.Channel, root *state.Root, logger *slog.Logger) (bus.Route, error) {
+func (d *deployment) newRoute(ch config.Channel) (bus.Route, error) {
 	r := bus.Route{
 		Subscribe: ch.Subscribe, Required: ch.Required, Timeout: ch.Timeout, Rate: ch.Rate,
 		SendAgain: ch.SendAgain == "auto",
 	}
 	switch ch.Type {
 	case "file":
-		r.Channel = file.New(ch.Name, ch.Path, root)
+		r.Channel = file.New(ch.Name, ch.Path, d.root)
 	case "webhook":
 		r.Channel = webhook.New(webhook.Options{
 			Name: ch.Name, URL: string(ch.URL), URLFrom: ch.URLFrom, Secret: ch.Secret, Idempotent: ch.Idempotent,
@@ -128,7 +136,12 @@ func newRoute(ch config.Channel, root *state.Root, logger *slog.Logger) (bus.Rou
 	case "slack":
 		r.Channel = slack.New(slack.Options{
 			Name: ch.Name, Channel: ch.Room, Token: ch.BotToken, APIURL: ch.APIURL,
-			Verbosity: channels.Verbosity(ch.Verbosity), Mention: ch.Mention, Root: root, Log: logger,
+			Verbosity: channels.Verbosity(ch.Verbosity), Mention: ch.Mention, Root: d.root, Log: d.logger,
+		})
+	case "github":
+		r.Channel = github.NewChannel(github.ChannelOptions{
+			Name: ch.Name, Client: d.github, Verbosity: channels.Verbosity(ch.Verbosity),
+			Except: d.recordedOnTicket,
 		})
 	default:
 		return r, usage("channel %s: no such type %q", ch.Name, ch.Type)
@@ -155,10 +168,40 @@ func newLogger(w world, level string) (*slog.Logger, error) {
 // bus gives the bus that publishes for this deployment.
 func (d *deployment) bus() *bus.Bus {
 	b := &bus.Bus{Routes: d.routes, Store: d.store, Standing: d.store, Log: d.log, MaxText: d.config.Limits.Text}
-	if d.config.Ledger == "local" {
-		b.Ledger = ledger.NewLocal(d.root)
+	if l := d.ledger(); l != nil {
+		b.Ledger = l
 	}
 	return b
+}
+
+// ledger gives the channel of record, nil for none.
+func (d *deployment) ledger() bus.Ledger {
+	local := ledger.NewLocal(d.root)
+	switch d.config.Ledger {
+	case "local":
+		return local
+	case "github":
+		return tickets{github.NewLedger(d.github), local}
+	}
+	return nil
+}
+
+// tickets is the ledger github: what is about a ticket is recorded there, and
+// all else in the local ledger.
+type tickets struct{ there, here bus.Ledger }
+
+func (t tickets) Record(ctx context.Context, ev channels.Event) (string, error) {
+	if item, err := channels.ParseWorkItem(ev.WorkItem); err == nil && item.Kind == "github" {
+		return t.there.Record(ctx, ev)
+	}
+	return t.here.Record(ctx, ev)
+}
+
+// recordedOnTicket reports whether the ledger puts the event on its ticket, so
+// that a channel must not do so a second time.
+func (d *deployment) recordedOnTicket(ev channels.Event) bool {
+	t, _ := channels.LookupType(ev.Type)
+	return d.config.Ledger == "github" && t.Recorded
 }
 
 // publish takes one event, and closes the journal that this process wrote it

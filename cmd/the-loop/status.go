@@ -91,6 +91,13 @@ func printStatus(w world, r status.Report) {
 			}
 		}
 	}
+	for _, s := range r.Services {
+		if s.Running && s.Heartbeat != nil {
+			for _, line := range s.Heartbeat.Inbound.Troubles(now) {
+				row("replies", "%s", term.Clean(line))
+			}
+		}
+	}
 	for _, what := range r.Unreadable {
 		row("unreadable", "%s", term.Clean(what))
 	}

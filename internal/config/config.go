@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -27,7 +28,7 @@ type Config struct {
 	Path     string // the file, absolute; "" when there is none
 	Dir      string // the folder it is in; "" when there is none
 	Root     string // the state root, absolute
-	Ledger   string // "local" or "none"; "github" is refused until it is built
+	Ledger   string // "local" (default), "github" or "none"
 	People   []Person
 	Channels []Channel // in the file's order
 	Outbox   Outbox
@@ -51,14 +52,14 @@ type Person struct {
 // kinds, those further down for the kind they are named after.
 type Channel struct {
 	Name string
-	Type string // "file", "webhook" or "slack"
+	Type string // "file", "webhook", "slack" or "github"
 
 	Subscribe []channels.Pattern // defaults to session.awaiting_input
 	Verbosity string             // "quiet", "normal" (default) or "verbose"
 	Required  bool
 	Timeout   time.Duration // of one attempt; defaults to 10s
-	Rate      float64       // messages a second, 0 for no limit; slack 1, webhook 20, file 0
-	SendAgain string        // "auto" (default of the kinds with a look-up: file, slack) or "manual"
+	Rate      float64       // messages a second, 0 for no limit; slack and github 1, webhook 20, file 0
+	SendAgain string        // "auto" (default of the kinds with a look-up: file, slack, github) or "manual"
 
 	Path string // file: absolute
 
@@ -113,9 +114,43 @@ type Drain struct {
 
 // GitHub is the access to GitHub.
 type GitHub struct {
-	Token   channels.Secret // zero when none is configured
-	BaseURL string          // of an Enterprise server; "" for github.com
-	Repos   []string        // owner/repo
+	Token channels.Secret // zero when nothing uses GitHub, or with TokenFromGH
+	// TokenFromGH: the gh program is asked for its token ("token: gh").
+	TokenFromGH bool
+	BaseURL     string   // of an Enterprise server; "" for github.com
+	Repos       []string // owner/repo, watched as a whole
+	// MirrorAnswers says where an accepted answer is copied to the ticket:
+	// "private" (default, private repositories only), "always" or "never".
+	MirrorAnswers string
+}
+
+// UsesGitHub reports whether anything of the config needs an account there.
+func (c *Config) UsesGitHub() bool {
+	return c.Ledger == "github" || len(c.GitHub.Repos) > 0 || !c.Webhook.GitHubSecret.IsZero() ||
+		slices.ContainsFunc(c.Channels, func(ch Channel) bool { return ch.Type == "github" })
+}
+
+// SocketMode reports whether replies come to a channel over Slack's socket.
+func (ch Channel) SocketMode() bool {
+	return ch.Type == "slack" && ch.Read != "poll" && !ch.AppToken.IsZero()
+}
+
+// Pressable says whether a button that is pressed in the channel comes back to
+// us, and if not, why.
+func (c *Config) Pressable(ch Channel) (ok bool, why string) {
+	switch {
+	case ch.Type != "slack":
+		return false, "channels of the type " + ch.Type + " have no buttons"
+	case ch.SocketMode():
+		return true, ""
+	case c.Webhook.Enabled && !c.Webhook.SlackSigningSecret.IsZero():
+		return true, ""
+	case !ch.AppToken.IsZero():
+		return false, "read.mode is poll"
+	case !c.Webhook.SlackSigningSecret.IsZero():
+		return false, "webhook.enabled is false, and there is no app token for Socket Mode"
+	}
+	return false, "there is neither an app token (appTokenFile) nor a receiver with Slack's signing secret"
 }
 
 // Polling is the poller's part.

@@ -154,7 +154,7 @@ func TestSampleOfTheDesign(t *testing.T) {
 		},
 		Outbox:  Outbox{Cap: 200, TTL: map[channels.Pattern]time.Duration{}},
 		Drain:   Drain{Interval: time.Minute, Budget: 20, Base: time.Minute, Max: time.Hour, EvidenceAfter: time.Minute},
-		GitHub:  GitHub{Token: file("github.token"), Repos: []string{"o/r"}},
+		GitHub:  GitHub{Token: file("github.token"), Repos: []string{"o/r"}, MirrorAnswers: "private"},
 		Polling: Polling{Interval: time.Minute},
 		Webhook: Webhook{
 			Listen: "127.0.0.1:8787", GitHubSecret: file("gh.secret"), SlackSigningSecret: file("slack.secret"),

@@ -16,6 +16,9 @@ import (
 // names neither a file nor a variable.
 const DefaultSlackEnv = "THE_LOOP_SLACK_BOT_TOKEN"
 
+// DefaultGitHubEnv is the like for GitHub's, where anything uses GitHub.
+const DefaultGitHubEnv = "THE_LOOP_GITHUB_TOKEN"
+
 // config reads the whole file. Root is as it stands there, "" when absent.
 func (s *section) config() *Config {
 	c := &Config{}
@@ -33,6 +36,9 @@ func (s *section) config() *Config {
 	c.Log = s.sub("log").log()
 	c.Limits = s.sub("limits").limits()
 	s.done()
+	if c.GitHub.Token.IsZero() && !c.GitHub.TokenFromGH && c.UsesGitHub() {
+		c.GitHub.Token.Env = DefaultGitHubEnv
+	}
 	if len(c.Channels) == 0 && !anyError(s.r.found) {
 		where := "events reach the ledger and nobody else"
 		if c.Ledger == "none" {
@@ -57,11 +63,7 @@ func (s *section) state() string {
 }
 
 func (s *section) ledger() string {
-	ledger := s.oneOf("ledger", "local", "local", "none", "github")
-	if ledger == "github" {
-		s.pair("ledger").report(Finding{Message: "the ledger github is not built yet", Allowed: []string{"local", "none"}})
-	}
-	return ledger
+	return s.oneOf("ledger", "local", "local", "none", "github")
 }
 
 var (
@@ -121,14 +123,13 @@ func (s *section) channels() []Channel {
 // channel reads one channel; ok is false when its type is none of ours, and
 // its other keys then mean nothing.
 func (s *section) channel(name string) (c Channel, ok bool) {
-	kinds := []string{"file", "webhook", "slack"}
+	kinds := []string{"file", "webhook", "slack", "github"}
 	c.Name, c.Type = name, s.text("type", name, "one of "+strings.Join(kinds, ", "))
-	read := map[string]func(*Channel){"file": s.file, "webhook": s.hook, "slack": s.slack}[c.Type]
+	read := map[string]func(*Channel){
+		"file": s.file, "webhook": s.hook, "slack": s.slack, "github": s.ticket,
+	}[c.Type]
 	if read == nil {
 		f := Finding{Message: "want one of " + strings.Join(kinds, ", "), Allowed: kinds}
-		if c.Type == "github" {
-			f.Message = "channels of the type github are not built yet"
-		}
 		if at := s.pair("type"); at != nil {
 			at.report(f)
 		} else if _, isGroup := s.node.(ast.MapNode); isGroup {
@@ -184,6 +185,13 @@ func (s *section) slack(c *Channel) {
 	s.require("channel")
 }
 
+// ticket is a channel of the type github; how GitHub is reached stands in the
+// file's own section of that name.
+func (s *section) ticket(c *Channel) {
+	c.Rate = s.rate("rate", 1)
+	c.SendAgain = s.oneOf("sendAgain", "auto", "auto", "manual")
+}
+
 // require reports whether one of the keys is there, and says so when none is.
 func (s *section) require(keys ...string) bool {
 	ok := s.has(keys...)
@@ -236,7 +244,18 @@ func (s *section) drain() Drain {
 
 func (s *section) github() GitHub {
 	defer s.done()
-	g := GitHub{Token: s.secret("token"), BaseURL: s.url("baseURL", "")}
+	g := GitHub{
+		Token: s.secret("token"), BaseURL: s.url("baseURL", ""),
+		MirrorAnswers: s.oneOf("mirrorAnswers", "private", "private", "always", "never"),
+	}
+	at := s.pair("token")
+	switch {
+	case at == nil || at.node.GetToken().Value == "gh": // else it is taken for a secret that was written inline
+		_, g.TokenFromGH = s.get("token")
+	}
+	if g.TokenFromGH && !g.Token.IsZero() {
+		at.reportKey(Finding{Message: "give token: gh, tokenFile or tokenEnv, not two of them"})
+	}
 	v, ok := s.get("repos")
 	if !ok {
 		return g

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -10,14 +11,42 @@ import (
 // acceptance is enough for an event, and a file accepts everything, so that
 // what the webhook refused would not be sent again.
 func Template(webhookURL string) []byte {
-	file, webhook := "", "# "
-	address := `"https://ops.example/hook"`
-	if webhookURL != "" {
-		file, webhook, address = "# ", "", strconv.QuoteToASCII(webhookURL)
+	if webhookURL == "" {
+		return fill("file", "", "")
 	}
-	return []byte(strings.NewReplacer(
-		"{file}", file, "{webhook}", webhook, "{address}", address,
-	).Replace(template))
+	return fill("webhook", webhookURL, "")
+}
+
+// SlackTemplate is the config that `init --slack` writes: Slack is the one
+// channel, for the same reason. room is the channel's id; without one there is
+// a placeholder, which Slack will not know.
+func SlackTemplate(room string) []byte { return fill("slack", "", room) }
+
+// CheckRoom says what is wrong with a Slack channel's id.
+func CheckRoom(id string) error {
+	if !slackRoom.MatchString(id) {
+		return fmt.Errorf("%q: want a channel's id, like C0123456; it stands in the channel's details", id)
+	}
+	return nil
+}
+
+// fill leaves the live channel's lines in force, and the others as comments.
+func fill(live, address, room string) []byte {
+	if address == "" {
+		address = "https://ops.example/hook"
+	}
+	if room == "" {
+		room = "C0123456"
+	}
+	values := []string{"{address}", strconv.QuoteToASCII(address), "{id}", room}
+	for _, kind := range []string{"file", "webhook", "slack"} {
+		mark := "# "
+		if kind == live {
+			mark = ""
+		}
+		values = append(values, "{"+kind+"}", mark)
+	}
+	return []byte(strings.NewReplacer(values...).Replace(template))
 }
 
 const template = `# The config of the-loop. "the-loop check" says whether it is right.
@@ -46,10 +75,13 @@ channels:
   {webhook}  subscribe: ["*"]
   {webhook}  # secretFile: webhook.secret
 
-  # Slack: the channel's id stands in its details, the bot token begins with xoxb-.
-  # slack:
-  #   channel: C0123456
-  #   botTokenFile: slack.token
+  # Slack: the channel's id stands in its details, the bot token begins with xoxb-,
+  # the app token, by which replies and buttons come back, with xapp-.
+  # "the-loop channels manifest slack" prints the app to make.
+  {slack}slack:
+  {slack}  channel: {id}
+  {slack}  botTokenFile: slack.token
+  {slack}  appTokenFile: slack-app.token
 
 # What no channel took is kept and sent again while "the-loop poller" runs.
 outbox: {cap: 200}

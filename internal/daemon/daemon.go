@@ -13,7 +13,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"reflect"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"the-loop/drain"
@@ -35,12 +38,25 @@ type Setup struct {
 	// Drain is how it drains; nil where no channel is configured. Trouble is
 	// set by the daemon.
 	Drain *drain.Options
-	// Listen is the address of the HTTP listener, "" for none.
-	Listen string
+	// Listen is the address of the HTTP listener, "" for none, and Handler
+	// serves it.
+	Listen  string
+	Handler http.Handler
+	// Runs is what else the service runs, until it stops or takes up a new
+	// config.
+	Runs []Runner
+	// Inbound says what came in, for the heartbeat. nil: nothing does.
+	Inbound func() status.Inbound
 	// ConfigHash changes when the config does.
 	ConfigHash string
 	// Missing names the variables and files that are not there, right now.
 	Missing func() []string
+}
+
+// Runner is what a service runs beside the drainer. Stop waits for its end.
+type Runner interface {
+	Start(ctx context.Context)
+	Stop()
 }
 
 // Options say which service is run.
@@ -50,8 +66,6 @@ type Options struct {
 	Root    *state.Root
 	Logger  *slog.Logger // nil discards
 	Log     *eventlog.Log
-	// Handler serves the listener, where there is one.
-	Handler http.Handler
 	// Setup reads the config, at the start and at every Reload.
 	Setup func() (Setup, error)
 	// Reload asks for the config to be read anew.
@@ -106,27 +120,49 @@ type service struct {
 	setup   Setup
 	drainer *drain.Drainer
 	server  *server // nil: none
+	handler atomic.Pointer[http.Handler]
 	trouble trouble // of the cycles
 	beating trouble // of the heartbeat
+	told    status.Inbound
 	news    chan struct{}
 
 	mu   sync.Mutex
 	beat status.Heartbeat
 }
 
+// lookEvery is how often it is looked whether something came in that the
+// heartbeat should tell of. Outsiders decide how often that is so, and cost no
+// more than one small write then.
+const lookEvery = 5 * time.Second
+
 func (s *service) loop(ctx context.Context) {
-	ticker := time.NewTicker(HeartbeatEvery)
+	ticker, look := time.NewTicker(HeartbeatEvery), time.NewTicker(lookEvery)
 	defer ticker.Stop()
+	defer look.Stop()
 	for {
 		s.writeHeartbeat(ctx)
+		if !s.wait(ctx, ticker.C, look.C) {
+			return
+		}
+	}
+}
+
+// wait returns true when there is something to say, and false when ctx ended.
+func (s *service) wait(ctx context.Context, tick, look <-chan time.Time) bool {
+	for {
 		select {
 		case <-ctx.Done():
-			return
-		case <-ticker.C:
+			return false
+		case <-tick:
 		case <-s.news:
 		case <-s.opts.Reload:
 			s.reload(ctx)
+		case <-look:
+			if s.setup.Inbound == nil || reflect.DeepEqual(s.setup.Inbound().News(), s.told.News()) {
+				continue
+			}
 		}
+		return true
 	}
 }
 
@@ -148,14 +184,13 @@ func (s *service) reload(ctx context.Context) {
 // apply makes the setup the running one. What can fail comes first.
 func (s *service) apply(ctx context.Context, setup Setup) error {
 	if setup.Listen != s.setup.Listen {
-		if err := s.listen(ctx, setup.Listen); err != nil {
+		if err := s.listen(ctx, setup); err != nil {
 			return err
 		}
+	} else if setup.Handler != nil {
+		s.handler.Store(&setup.Handler)
 	}
-	if s.drainer != nil {
-		s.drainer.Stop()
-		s.drainer = nil
-	}
+	s.stopRuns()
 	s.setup = setup
 	s.mu.Lock()
 	s.beat.ConfigHash = setup.ConfigHash
@@ -166,20 +201,36 @@ func (s *service) apply(ctx context.Context, setup Setup) error {
 		s.drainer = drain.New(opts)
 		s.drainer.Start(ctx)
 	}
+	for _, r := range setup.Runs {
+		r.Start(ctx)
+	}
 	return nil
 }
 
+// stopRuns ends what the present setup runs.
+func (s *service) stopRuns() {
+	if s.drainer != nil {
+		s.drainer.Stop()
+		s.drainer = nil
+	}
+	for _, r := range slices.Backward(s.setup.Runs) {
+		r.Stop()
+	}
+	s.setup.Runs = nil
+}
+
 // listen opens the new listener before it closes the old one.
-func (s *service) listen(ctx context.Context, address string) error {
+func (s *service) listen(ctx context.Context, setup Setup) error {
 	var next *server
 	bound := ""
-	if address != "" {
-		l, err := net.Listen("tcp", address)
+	if setup.Listen != "" {
+		l, err := net.Listen("tcp", setup.Listen)
 		if err != nil {
-			return fmt.Errorf("listen on %s: %w", address, err)
+			return fmt.Errorf("listen on %s: %w", setup.Listen, err)
 		}
 		bound = l.Addr().String()
-		next = serve(l, s.opts.Handler, s.opts.Logger)
+		s.handler.Store(&setup.Handler)
+		next = serve(l, http.HandlerFunc(s.serve), s.opts.Logger)
 		s.opts.Logger.InfoContext(ctx, "listening", "address", bound)
 	}
 	s.server.close()
@@ -190,11 +241,14 @@ func (s *service) listen(ctx context.Context, address string) error {
 	return nil
 }
 
+// serve lets the handler of the running setup answer.
+func (s *service) serve(w http.ResponseWriter, r *http.Request) { (*s.handler.Load()).ServeHTTP(w, r) }
+
+// stop closes the door first: what still comes in is answered before what takes
+// it in ends.
 func (s *service) stop() {
-	if s.drainer != nil {
-		s.drainer.Stop()
-	}
 	s.server.close()
+	s.stopRuns()
 }
 
 // cycled is told how each cycle of the drainer ended.
@@ -223,6 +277,10 @@ func (s *service) writeHeartbeat(ctx context.Context) {
 	beat.Missing = []string{}
 	if s.setup.Missing != nil {
 		beat.Missing = append(beat.Missing, s.setup.Missing()...)
+	}
+	if s.setup.Inbound != nil {
+		s.told = s.setup.Inbound()
+		beat.Inbound = &s.told
 	}
 	b, err := json.MarshalIndent(beat, "", "  ")
 	if err == nil {

@@ -344,7 +344,7 @@ func TestConfigThatIsWrongAtTheStartStopsTheStart(t *testing.T) {
 func TestListenerServesAndMovesWithTheConfig(t *testing.T) {
 	s := newSite(t, nil)
 	s.opts.Service = "webhook"
-	s.opts.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	s.setup.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	s.setup.Listen = "127.0.0.1:0"
 	stop := s.run(t)
 	defer stop()

@@ -157,9 +157,45 @@ func (l *Log) Dead(ctx context.Context, s Subject, channel, reason, code string,
 	return l.write(ctx, line, false)
 }
 
+// Answered is written when a question was answered; via says by which way.
+func (l *Log) Answered(ctx context.Context, s Subject, via string) error {
+	line := s.line("question.answered", "info")
+	line.Channel = via
+	return l.write(ctx, line, false)
+}
+
+// Expired is written when a question's time was over without an answer.
+func (l *Log) Expired(ctx context.Context, s Subject) error {
+	return l.write(ctx, s.line("question.expired", "warning"), false)
+}
+
 // Withdrawn is written when a person withdrew a question.
 func (l *Log) Withdrawn(ctx context.Context, s Subject) error {
 	return l.write(ctx, s.line("question.withdrawn", "info"), false)
+}
+
+// CameIn is written when a listed person's message was taken in that answered no
+// question; how says what became of it.
+func (l *Log) CameIn(ctx context.Context, workItem, surface, how string) error {
+	return l.write(ctx, Line{
+		Event: "inbound.taken", Level: "info", WorkItem: workItem, Channel: surface, Reason: how,
+	}, false)
+}
+
+// ReplyUncertain is written when nobody knows whether a person has been told
+// what became of their reply; it is not repeated.
+func (l *Log) ReplyUncertain(ctx context.Context, question, channel, code string) error {
+	return l.write(ctx, Line{
+		Event: "inbound.note_uncertain", Level: "warning", EntryID: question, Channel: channel, Code: code,
+	}, false)
+}
+
+// ReplyGivenUp is written when a person could not be shown what became of their
+// reply.
+func (l *Log) ReplyGivenUp(ctx context.Context, question, channel, code string) error {
+	return l.write(ctx, Line{
+		Event: "inbound.note_given_up", Level: "warning", EntryID: question, Channel: channel, Code: code,
+	}, false)
 }
 
 // Dropped is written when a person dropped an entry.

@@ -1,15 +1,20 @@
 // Package questions keeps what was asked: one file per question, from the
 // moment before it is recorded until nobody wants to know any more.
+//
+// Every operation that changes a question does so under its document's lock, and
+// is durable when it returns, so that of all processes of a root one alone
+// closes a question.
 package questions
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"reflect"
 	"regexp"
-	"strings"
+	"slices"
 	"time"
 
 	"the-loop/state"
@@ -18,9 +23,9 @@ import (
 // State is where a question stands.
 type State string
 
-// The states of a question. All but Open are closed, and final.
+// The states of a question. All but StateOpen are closed, and final.
 const (
-	Open      State = "open"
+	StateOpen State = "open" // Open is the function that lists them
 	Answered  State = "answered"
 	Withdrawn State = "withdrawn"
 	Expired   State = "expired"
@@ -28,13 +33,70 @@ const (
 
 // Question is questions/<id>.json. Its ID is its event's.
 type Question struct {
-	Version  int       `json:"version"`
-	ID       string    `json:"id"`
-	WorkItem string    `json:"workItem"`
-	Text     string    `json:"text"`
-	State    State     `json:"state"`
-	AskedAt  time.Time `json:"askedAt"`
-	ClosedAt time.Time `json:"closedAt,omitzero"`
+	Version  int    `json:"version"`
+	ID       string `json:"id"`
+	Code     string `json:"code,omitempty"` // "" in what an older version asked
+	WorkItem string `json:"workItem"`
+	Text     string `json:"text"`
+	// Choices are what there is to choose from, none for any text.
+	Choices []string `json:"choices,omitempty"`
+	// FreeText: with choices, any other text counts too.
+	FreeText  bool      `json:"freeText,omitempty"`
+	State     State     `json:"state"`
+	AskedAt   time.Time `json:"askedAt"`
+	ExpiresAt time.Time `json:"expiresAt,omitzero"` // zero: never
+	ClosedAt  time.Time `json:"closedAt,omitzero"`
+	// Sent: its event was published, which the one who asked writes down after
+	// that. Without it nobody may have been asked: that one may have died.
+	Sent bool `json:"sent,omitempty"`
+	// Link is that of the record, "" when there is none.
+	Link string `json:"link,omitempty"`
+	// Refs are the provider's ids of its message by channel, when known.
+	Refs map[string][]string `json:"refs,omitempty"`
+	// Answer is nil unless it is answered.
+	Answer *Answer `json:"answer,omitempty"`
+
+	extra state.Extra
+}
+
+// The ways that an answer may come in by.
+const (
+	ViaSlack    = "slack"
+	ViaGitHub   = "github"
+	ViaTerminal = "terminal"
+	ViaTimeout  = "timeout" // nobody answered, and the asker had said what counts then
+)
+
+// Answer is what closed a question, and where it came from.
+type Answer struct {
+	Text   string    `json:"text"`
+	Choice int       `json:"choice,omitempty"` // from 1; 0: no choice
+	By     Person    `json:"by,omitzero"`
+	Via    string    `json:"via"`
+	At     time.Time `json:"at"`
+	// Key is channels.Message.Key. Answering again under the same key changes
+	// nothing and is no error.
+	Key  string `json:"key,omitempty"`
+	Link string `json:"link,omitempty"`
+	// Mirror says what became of the copy in the ledger.
+	Mirror string `json:"mirror,omitempty"`
+
+	extra state.Extra
+}
+
+// What may become of an answer's copy in the ledger. "" is as good as MirrorOff.
+const (
+	MirrorPending = "pending" // it is going to be made, and the asker waits for that a little
+	MirrorDone    = "done"
+	MirrorOff     = "off"
+	MirrorFailed  = "failed"
+)
+
+// Person is who answered.
+type Person struct {
+	Name  string `json:"name,omitempty"`  // as in the config's people, or the system's
+	ID    string `json:"id,omitempty"`    // the surface's, or the system's
+	Login string `json:"login,omitempty"` // on GitHub
 
 	extra state.Extra
 }
@@ -44,59 +106,217 @@ var (
 	ErrNone = errors.New("no such question")
 	// ErrNewer is returned for a file that a newer version wrote; it is left alone.
 	ErrNewer = errors.New("was written by a newer version: upgrade the-loop")
+	// ErrNoAnswer is returned for an answer that is none to that question.
+	ErrNoAnswer = errors.New("that is no answer to the question")
 )
 
 // ClosedError says that a question was closed before.
 type ClosedError struct {
-	ID    string
-	State State
+	ID       string
+	State    State
+	Question Question // as it stands: who answered what
 }
 
 func (e *ClosedError) Error() string { return fmt.Sprintf("question %s is %s already", e.ID, e.State) }
 
+func closed(q Question) error { return &ClosedError{ID: q.ID, State: q.State, Question: q} }
+
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// ValidID reports whether an id that was given by hand may be a question's.
+func ValidID(id string) bool { return idPattern.MatchString(id) }
 
 func document(root *state.Root, id string) state.Document { return root.Document(state.Question(id)) }
 
-// Ask writes a question down as open, durably. One of that id that is there
-// already stays as it is.
-func Ask(ctx context.Context, root *state.Root, q Question) error {
-	q.Version, q.State = 1, Open
-	return document(root, q.ID).Update(ctx, func(tx *state.Tx) error {
-		if b, err := tx.Read(); err != nil || len(b) > 0 {
+// folder is locked while a question is added, so that no two of them that are
+// open have the same code. The document itself is never written.
+func folder(root *state.Root) state.Document { return root.Document(state.Question("")) }
+
+// Ask writes a question down as open, durably, and gives it with its code. One
+// of that id that is there already stays as it is, and is given. With an error
+// the question that is given has a code all the same, for asking goes on.
+func Ask(ctx context.Context, root *state.Root, q Question) (Question, error) {
+	q, _, err := add(ctx, root, q, false)
+	return q, err
+}
+
+// AskOnce is Ask, but gives the open question that asks just that when there is
+// one, whatever its id, and says so. Of any number of processes that ask the
+// same at the same time one alone adds a question.
+func AskOnce(ctx context.Context, root *state.Root, q Question) (got Question, there bool, err error) {
+	return add(ctx, root, q, true)
+}
+
+func add(ctx context.Context, root *state.Root, q Question, once bool) (got Question, there bool, err error) {
+	q.Version, q.State, q.Code = 1, StateOpen, code(q.ID, nil)
+	q.AskedAt, q.ExpiresAt = q.AskedAt.UTC(), q.ExpiresAt.UTC()
+	if !idPattern.MatchString(q.ID) { // it is going to be a file's name
+		return q, false, fmt.Errorf("question id %q is malformed", q.ID)
+	}
+	got = q
+	err = folder(root).Update(ctx, func(*state.Tx) error {
+		open, _ := Open(root) // what cannot be read is named where questions are listed
+		if once {
+			if first, ok := sameAs(open, q.WorkItem, q.Text, q.Choices); ok {
+				got, there = first, true
+				return nil
+			}
+		}
+		got.Code = code(q.ID, open)
+		return document(root, q.ID).Update(ctx, func(tx *state.Tx) error {
+			b, err := tx.Read()
+			if err != nil {
+				return err
+			}
+			if len(b) == 0 {
+				return write(tx, got)
+			}
+			old, err := decode(q.ID, b)
+			if err == nil {
+				got, there = old, true
+			}
+			return err
+		})
+	})
+	return got, there, err
+}
+
+// Reply answers an open question, durably. The first valid answer wins; for the
+// others it is a *ClosedError that holds the question as it stands, except that
+// the same Key again gives the question and no error. What was written after the
+// question's time was over is late although nobody has closed it yet.
+//
+// A choice may be given by its number alone. An answer that is neither a choice
+// nor allowed otherwise is ErrNoAnswer: see Match.
+func Reply(ctx context.Context, root *state.Root, id string, a Answer) (Question, error) {
+	var late error
+	q, err := change(ctx, root, id, func(q *Question) error {
+		if q.State == Answered && q.Answer != nil && a.Key != "" && q.Answer.Key == a.Key {
+			return errUnchanged
+		}
+		if q.State != StateOpen {
+			return closed(*q)
+		}
+		if err := a.fit(*q); err != nil {
 			return err
 		}
-		return write(tx, q)
+		if a.At.IsZero() {
+			a.At = time.Now()
+		}
+		a.At = a.At.UTC()
+		if a.Via != ViaTimeout && q.pastAt(a.At) {
+			q.close(Expired)
+			late = closed(*q)
+			return nil
+		}
+		q.close(Answered)
+		q.Answer = &a
+		return nil
 	})
+	if err == nil {
+		err = late
+	}
+	return q, err
+}
+
+// fit makes the answer one of the question's, or says that it is none.
+func (a *Answer) fit(q Question) error {
+	switch {
+	case a.Choice < 0 || a.Choice > len(q.Choices):
+		return ErrNoAnswer
+	case a.Choice > 0:
+		a.Text = q.Choices[a.Choice-1]
+	case a.Text == "" || len(q.Choices) > 0 && !q.FreeText:
+		return ErrNoAnswer
+	}
+	return nil
 }
 
 // Close closes an open question for good, durably. The first one that closes it
 // is right: for the others it is a *ClosedError.
-func Close(ctx context.Context, root *state.Root, id string, how State) (q Question, err error) {
-	if _, err := Get(root, id); err != nil {
-		return q, err // without making a lock for a question that is none
+func Close(ctx context.Context, root *state.Root, id string, how State) (Question, error) {
+	return change(ctx, root, id, func(q *Question) error {
+		if q.State != StateOpen {
+			return closed(*q)
+		}
+		q.close(how)
+		return nil
+	})
+}
+
+func (q *Question) close(how State) {
+	q.State, q.ClosedAt = how, time.Now().UTC().Truncate(time.Second)
+}
+
+func (q Question) pastAt(t time.Time) bool { return !q.ExpiresAt.IsZero() && t.After(q.ExpiresAt) }
+
+// Update changes what became of a question, durably: Sent, Link, Refs (never nil
+// for f), and the Link and Mirror of its answer. What was asked, and how it was
+// closed, stays whatever f does. When f changes nothing, nothing is written.
+func Update(ctx context.Context, root *state.Root, id string, f func(*Question)) (Question, error) {
+	return change(ctx, root, id, func(q *Question) error {
+		was := *q
+		q.Choices = slices.Clone(q.Choices)
+		if q.Answer != nil {
+			a := *q.Answer
+			q.Answer = &a
+		}
+		q.Refs = map[string][]string{}
+		for name, refs := range was.Refs {
+			q.Refs[name] = slices.Clone(refs)
+		}
+		f(q)
+		now := was
+		now.Sent, now.Link = q.Sent, q.Link
+		if len(q.Refs)+len(was.Refs) > 0 {
+			now.Refs = q.Refs
+		}
+		if was.Answer != nil && q.Answer != nil {
+			a := *was.Answer
+			a.Link, a.Mirror = q.Answer.Link, q.Answer.Mirror
+			now.Answer = &a
+		}
+		*q = now
+		return nil
+	})
+}
+
+// errUnchanged ends a change without writing, and is no error.
+var errUnchanged = errors.New("unchanged")
+
+// change changes a question under its lock. It makes no lock, nor anything else,
+// for a question that is none.
+func change(ctx context.Context, root *state.Root, id string, f func(*Question) error) (q Question, err error) {
+	if q, err := Get(root, id); err != nil {
+		return q, err
 	}
 	err = document(root, id).Update(ctx, func(tx *state.Tx) error {
 		b, err := tx.Read()
 		if err != nil {
 			return err
 		}
+		if len(b) == 0 {
+			return fmt.Errorf("%w: %s", ErrNone, id)
+		}
 		if q, err = decode(id, b); err != nil {
 			return err
 		}
-		if q.State != Open {
-			return &ClosedError{id, q.State}
+		was := q
+		if err := f(&q); err != nil || reflect.DeepEqual(was, q) {
+			return err
 		}
-		q.State, q.ClosedAt = how, time.Now().UTC().Truncate(time.Second)
 		return write(tx, q)
 	})
+	if errors.Is(err, errUnchanged) {
+		err = nil
+	}
 	return q, err
 }
 
 // Get reads one question, without a lock. Errors are ErrNone, ErrNewer, and
 // what the file system says.
 func Get(root *state.Root, id string) (Question, error) {
-	if !idPattern.MatchString(id) { // it is going to be a file's name
+	if !idPattern.MatchString(id) {
 		return Question{}, fmt.Errorf("%w: %q", ErrNone, id)
 	}
 	b, err := document(root, id).Read()
@@ -109,41 +329,21 @@ func Get(root *state.Root, id string) (Question, error) {
 	return decode(id, b)
 }
 
-// List reads all questions, the oldest first, for ids sort by their time. Files
-// that cannot be read are named.
-func List(root *state.Root) (all []Question, unreadable []string, err error) {
-	list, err := os.ReadDir(root.Path("questions"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
-	}
-	for _, f := range list {
-		id, ok := strings.CutSuffix(f.Name(), ".json")
-		if !ok || strings.HasPrefix(f.Name(), ".") {
-			continue
-		}
-		q, err := Get(root, id)
-		if err != nil {
-			unreadable = append(unreadable, f.Name())
-			continue
-		}
-		all = append(all, q)
-	}
-	return all, unreadable, err
-}
-
-// Wanted reports whether sending an event of that id once more is still wanted:
-// not when it is a question that is closed. What cannot be read is wanted.
-func Wanted(root *state.Root, id string) bool {
-	q, err := Get(root, id)
-	return err != nil || q.State == Open
-}
-
 func decode(id string, b []byte) (q Question, err error) {
 	if q.extra, err = state.UnmarshalKeeping(state.TrimBOM(b), &q); err != nil {
 		return q, fmt.Errorf("question %s is damaged: %w", id, err)
 	}
 	if q.Version > 1 {
 		return q, fmt.Errorf("question %s %w", id, ErrNewer)
+	}
+	switch q.State {
+	case StateOpen, Withdrawn, Expired:
+	case Answered:
+		if q.Answer == nil {
+			return q, fmt.Errorf("question %s is damaged: answered, and no answer", id)
+		}
+	default: // what is not known to be closed must not be taken to be
+		return q, fmt.Errorf("question %s is damaged: state %q", id, q.State)
 	}
 	q.ID = id
 	return q, nil
@@ -156,3 +356,40 @@ func write(tx *state.Tx, q Question) error {
 	}
 	return tx.Write(append(b, '\n'))
 }
+
+// UnmarshalJSON keeps what it does not know.
+func (a *Answer) UnmarshalJSON(b []byte) (err error) {
+	type plain Answer
+	if string(b) == "null" {
+		return nil
+	}
+	a.extra, err = state.UnmarshalKeeping(b, (*plain)(a))
+	return err
+}
+
+// MarshalJSON writes what was not known, too.
+func (a Answer) MarshalJSON() ([]byte, error) {
+	type plain Answer
+	return state.MarshalKeeping(plain(a), a.extra)
+}
+
+// UnmarshalJSON keeps what it does not know.
+func (p *Person) UnmarshalJSON(b []byte) (err error) {
+	type plain Person
+	if string(b) == "null" {
+		return nil
+	}
+	p.extra, err = state.UnmarshalKeeping(b, (*plain)(p))
+	return err
+}
+
+// MarshalJSON writes what was not known, too.
+func (p Person) MarshalJSON() ([]byte, error) {
+	type plain Person
+	return state.MarshalKeeping(plain(p), p.extra)
+}
+
+var (
+	_ json.Marshaler   = Answer{}
+	_ json.Unmarshaler = (*Person)(nil)
+)

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/urfave/cli/v2"
+
+	"the-loop/internal/inbound"
+	"the-loop/internal/questions"
+	"the-loop/internal/term"
+)
+
+// exitNobody is what `timeout` says too: no answer has this code.
+const exitNobody = 124
+
+// The ends that a wait may have without an answer.
+var (
+	errNobody = errors.New("nobody has answered")
+	errOver   = errors.New("the question's time is over")
+)
+
+// waiting is a question whose answer somebody waits for.
+type waiting struct {
+	questions.Question
+	limit  time.Duration     // 0: until it is closed
+	orElse *questions.Answer // counts when the limit is reached
+	asJSON bool
+}
+
+func askWait(c *cli.Context, w world, d *deployment) error {
+	asJSON, err := wantsJSON(c)
+	if err != nil {
+		return err
+	}
+	q, err := d.question(c)
+	if err != nil {
+		return err
+	}
+	wt := waiting{Question: q, asJSON: asJSON}
+	if c.IsSet("wait") {
+		limit, err := positive("wait", c.String("wait"))
+		if err != nil {
+			return err
+		}
+		wt.limit = limit
+	}
+	if q.State == questions.StateOpen {
+		sayWaiting(w, d, q)
+	}
+	return awaitAnswer(c, w, d, wt)
+}
+
+// sayWaiting says at once, before anything can take long, what is waited for.
+func sayWaiting(w world, d *deployment, q questions.Question) {
+	name := q.ID
+	if q.Code != "" {
+		name += " (" + q.Code + ")"
+	}
+	printf(w.stderr, "question %s\n", name)
+	if len(d.config.People) == 0 {
+		printf(w.stderr, "note: nobody may answer, for people is empty in the config; only\n"+
+			"`the-loop questions answer %s TEXT` can\n", q.ID)
+	}
+}
+
+// awaitAnswer waits for the answer and prints it, alone.
+func awaitAnswer(c *cli.Context, w world, d *deployment, wt waiting) error {
+	began := time.Now()
+	ctx := c.Context
+	if wt.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, wt.limit, errNobody)
+		defer cancel()
+	}
+	stop := d.serveWhileWaiting(ctx)
+	q, err := d.await(ctx, wt)
+	stop()
+	if errors.Is(err, errNobody) {
+		q, err = d.nobody(c.Context, q, wt)
+	}
+	if c.Context.Err() != nil && (err != nil || q.State == questions.StateOpen) {
+		printf(w.stderr, "question %s stays open: `the-loop ask wait %s` waits on\n", wt.ID, wt.ID)
+		return failed(context.Cause(c.Context))
+	}
+	switch {
+	case errors.Is(err, errNobody):
+		return (&failure{
+			code: exitNobody, err: fmt.Errorf("nobody answered %s within %s; the question stays open",
+				wt.ID, term.Span(wt.limit)),
+		}).withHint("the-loop ask wait %s", wt.ID)
+	case err != nil:
+		return failed(err)
+	case q.Answer == nil:
+		return failed(fmt.Errorf("question %s is closed: %s", q.ID, inbound.Ending(q)))
+	}
+	return printAnswer(w, q, time.Since(began), wt.asJSON)
+}
+
+// await waits until the question is closed, and closes it itself when its time
+// is over.
+func (d *deployment) await(ctx context.Context, wt waiting) (questions.Question, error) {
+	q := wt.Question
+	for {
+		until, cancel := ctx, context.CancelFunc(func() {})
+		if !q.ExpiresAt.IsZero() {
+			until, cancel = context.WithDeadlineCause(ctx, q.ExpiresAt, errOver)
+		}
+		seen, err := questions.Await(until, d.root, wt.ID)
+		cancel()
+		if !errors.Is(err, errOver) {
+			return seen, err
+		}
+		// Others may be closed with it; each is shown by who closed it.
+		expired, err := questions.Expire(context.WithoutCancel(ctx), d.root, time.Now())
+		for _, e := range expired {
+			_ = d.log.Expired(ctx, subjectOf(e))
+			d.closed(ctx, e)
+		}
+		if q, err2 := questions.Get(d.root, wt.ID); err2 != nil || q.State == questions.StateOpen && err != nil {
+			return seen, errors.Join(err2, err)
+		}
+	}
+}
+
+// nobody ends a wait in which nobody answered: with what was to count then, if
+// there is such a thing, or with the answer that came in the last moment.
+func (d *deployment) nobody(ctx context.Context, q questions.Question, wt waiting) (questions.Question, error) {
+	if q.State != questions.StateOpen && q.Answer != nil { // its copy is on its way still
+		return q, nil
+	}
+	if wt.orElse == nil {
+		return q, errNobody
+	}
+	a := *wt.orElse
+	a.Key, a.Mirror = "timeout:"+q.ID, d.mirror(q)
+	q, err := questions.Reply(ctx, d.root, wt.ID, a)
+	var late *questions.ClosedError
+	if errors.As(err, &late) {
+		return late.Question, nil
+	}
+	if err == nil {
+		_ = d.log.Answered(ctx, subjectOf(q), a.Via)
+		d.closed(ctx, q)
+	}
+	return q, err
+}
+
+// answerView is the answer as `--format json` has it.
+type answerView struct {
+	ID     string `json:"id"`
+	Answer string `json:"answer"`
+	Choice *int   `json:"choice"`
+	// By is who answered, or "timeout".
+	By            any       `json:"by"`
+	Via           string    `json:"via"`
+	At            time.Time `json:"at"`
+	WaitedSeconds int       `json:"waitedSeconds"`
+	Link          string    `json:"link"`
+}
+
+type personView struct {
+	Name    string `json:"name"`
+	Surface string `json:"surface"`
+	ID      string `json:"id"`
+}
+
+func printAnswer(w world, q questions.Question, waited time.Duration, asJSON bool) error {
+	a := q.Answer
+	if !asJSON {
+		printf(w.stdout, "%s\n", plainText(a.Text))
+		return nil
+	}
+	v := answerView{
+		ID: q.ID, Answer: plainText(a.Text), By: personView{a.By.Name, a.Via, a.By.ID}, Via: a.Via, At: a.At,
+		WaitedSeconds: int(waited.Seconds()), Link: firstOf(a.Link, q.Link),
+	}
+	if a.Choice > 0 {
+		v.Choice = &a.Choice
+	}
+	if a.Via == questions.ViaTimeout {
+		v.By = questions.ViaTimeout
+	}
+	return printJSON(w.stdout, v)
+}
+
+// plainText is what a person wrote, for a program to read: without what would
+// make a terminal do something, or show it in another order than it stands.
+// Lines and tabs stay.
+func plainText(s string) string {
+	s = strings.ReplaceAll(s, "\r\n", "\n")
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case r == '\u2028' || r == '\u2029':
+			return '\n'
+		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+			return -1
+		}
+		return r // what is not UTF-8 has become U+FFFD
+	}, s)
+}

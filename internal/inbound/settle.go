@@ -1,0 +1,238 @@
+package inbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"the-loop/channels"
+	"the-loop/internal/questions"
+	"the-loop/state"
+)
+
+// Responder shows on a surface what became of a reply. Repeating any of its
+// methods but Tell changes nothing. Errors are those of channels.Channel.Post.
+type Responder interface {
+	// Taken marks the message as taken. Where the scope for it is missing, or
+	// the surface has no such mark, nothing is done and nil returned.
+	Taken(ctx context.Context, at channels.Place) error
+	// Settle rewrites the question's own message so that it says how it ended,
+	// and takes its buttons away. refs are the provider's ids of it; without
+	// them it is looked for. nil when it is not there at all.
+	Settle(ctx context.Context, q channels.Delivery, refs []string, how string) error
+	// Tell says text in reply to what stands at the place, to the user alone
+	// when private and where the surface can. id rides in our marker.
+	Tell(ctx context.Context, at channels.Place, id, user, text string, private bool) error
+}
+
+// Settler settles over the network what the pipeline owes.
+type Settler struct {
+	Pipeline *Pipeline
+	// Responder gives the responder of a channel by its name or, for what came
+	// from GitHub, of Ledger; nil where there is none any more.
+	Responder func(name string) Responder
+	// Mirror copies an answer to the ledger, under the answer's own id so that
+	// it stands there once however often it is called. It gives the copy's link,
+	// or off when the ledger must not have it. nil: no ledger has answers.
+	Mirror func(ctx context.Context, q questions.Question) (link string, off bool, err error)
+}
+
+// settleWithin bounds one step.
+const settleWithin = 10 * time.Second
+
+// Settle pays what is due, oldest first, until nothing is or ctx ends. Of all
+// processes of a root one settles at a time; held is false when another one
+// does. What fails is tried again later. A note whose outcome is unknown is not
+// repeated: it may be there.
+func (s *Settler) Settle(ctx context.Context) (held bool, err error) {
+	p := s.Pipeline
+	owed, err := p.readDebts()
+	if err != nil || len(owed) == 0 {
+		return true, err
+	}
+	release, held, err := p.o.Root.Role(state.SettlerRole).Take("settling")
+	if err != nil || !held {
+		return false, err
+	}
+	defer release()
+	for {
+		owed, err := p.readDebts()
+		if err != nil {
+			return true, err
+		}
+		n := 0
+		for _, d := range owed {
+			if ctx.Err() != nil {
+				return true, nil
+			}
+			if time.Now().Before(d.NextAt) {
+				continue
+			}
+			n++
+			if err := s.settle(ctx, d); err != nil {
+				return true, err
+			}
+		}
+		if n == 0 {
+			return true, nil
+		}
+	}
+}
+
+// settle pays one debt, or puts it off. The error is of our own disk.
+func (s *Settler) settle(ctx context.Context, d debt) error {
+	p := s.Pipeline
+	within, cancel := context.WithTimeoutCause(ctx, settleWithin, errors.New("no answer within 10s"))
+	defer cancel()
+	err := s.pay(within, d)
+	kept := context.WithoutCancel(ctx)
+	o := channels.OutcomeOf(channels.Receipt{}, err)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil && o.State == channels.StateRefused:
+		return nil // interrupted before it was sent
+	case d.Kind == debtTell && o.State == channels.StateUncertain:
+		_ = p.o.Log.ReplyUncertain(kept, d.Question, d.Channel, o.Code)
+	case time.Since(d.At) > debtLife, o.Reason == channels.ReasonUnacceptable:
+		_ = p.o.Log.ReplyGivenUp(kept, d.Question, d.Channel, o.Code)
+		if d.Kind == debtMirror {
+			_ = s.mirrored(kept, d.Question, questions.MirrorFailed, "")
+		}
+	default:
+		p.o.Logger.WarnContext(ctx, "what became of a reply could not be shown yet",
+			"kind", d.Kind, "channel", d.Channel, "code", o.Code)
+		if d.Kind == debtMirror && d.Attempts == 0 {
+			// Nobody waits for the copy any longer; it is made when it can be.
+			if err := s.mirrored(kept, d.Question, questions.MirrorFailed, ""); err != nil {
+				return err
+			}
+		}
+		return p.later(kept, d, o.RetryAfter)
+	}
+	return p.paid(kept, d.ID)
+}
+
+func (s *Settler) pay(ctx context.Context, d debt) error {
+	switch d.Kind {
+	case debtMirror:
+		return s.mirror(ctx, d)
+	case debtTaken:
+		return s.with(d, func(r Responder) error { return r.Taken(ctx, d.Place) })
+	case debtTell:
+		return s.with(d, func(r Responder) error { return r.Tell(ctx, d.Place, d.ID, d.User, d.Text, d.Private) })
+	case debtSettle:
+		q, err := questions.Get(s.Pipeline.o.Root, d.Question)
+		if errors.Is(err, questions.ErrNone) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return s.with(d, func(r Responder) error { return r.Settle(ctx, deliveryOf(q), refsOf(q, d.Channel), Ending(q)) })
+	}
+	return nil // of a newer version's kind
+}
+
+// with gives the debt's responder to do. Without one there is nobody to show
+// anything.
+func (s *Settler) with(d debt, do func(Responder) error) error {
+	name := d.Channel
+	if d.Surface == "github" {
+		name = Ledger
+	}
+	r := s.Responder(name)
+	if r == nil {
+		return nil
+	}
+	return do(r)
+}
+
+func (s *Settler) mirror(ctx context.Context, d debt) error {
+	q, err := questions.Get(s.Pipeline.o.Root, d.Question)
+	if errors.Is(err, questions.ErrNone) {
+		return nil
+	}
+	if err != nil || q.Answer == nil || q.Answer.Mirror == questions.MirrorDone {
+		return err
+	}
+	if s.Mirror == nil {
+		return s.mirrored(ctx, q.ID, questions.MirrorOff, "")
+	}
+	link, off, err := s.Mirror(ctx, q)
+	switch {
+	case err != nil:
+		return err
+	case off:
+		return s.mirrored(ctx, q.ID, questions.MirrorOff, "")
+	}
+	return s.mirrored(ctx, q.ID, questions.MirrorDone, link)
+}
+
+func (s *Settler) mirrored(ctx context.Context, id, how, link string) error {
+	_, err := questions.Update(ctx, s.Pipeline.o.Root, id, func(q *questions.Question) {
+		if q.Answer == nil {
+			return
+		}
+		q.Answer.Mirror = how
+		if link != "" && q.Answer.Link == "" {
+			q.Answer.Link = link
+		}
+	})
+	return err
+}
+
+var commentLink = regexp.MustCompile(`^https?://.*#issuecomment-([0-9]+)$`)
+
+// refsOf gives the ids of the question's message in a channel, as far as they
+// are known. The ledger's is in the link of its record.
+func refsOf(q questions.Question, name string) []string {
+	if m := commentLink.FindStringSubmatch(q.Link); m != nil && name == Ledger {
+		return []string{"comment:" + m[1]}
+	}
+	return q.Refs[name]
+}
+
+// deliveryOf is the question as it was given to the channels.
+func deliveryOf(q questions.Question) channels.Delivery {
+	asked := channels.Asked{Code: q.Code, Choices: q.Choices, FreeText: q.FreeText}
+	return channels.Delivery{At: q.AskedAt, Event: channels.Event{
+		ID: q.ID, Type: "session.awaiting_input", WorkItem: q.WorkItem, Text: q.Text, URL: webLink(q.Link),
+		Detail: asked.Detail(), Source: "cli",
+	}}
+}
+
+// AnswerEvent is the answer as the ledger records it. Its id is made of the
+// question's, so that it is one record however often it is written.
+func AnswerEvent(q questions.Question) channels.Event {
+	detail := map[string]any{"question": q.ID, "via": q.Answer.Via}
+	if q.Code != "" {
+		detail["code"] = q.Code
+	}
+	ids := map[string]string{}
+	if q.Answer.By.ID != "" {
+		ids[q.Answer.Via] = q.Answer.By.ID
+	}
+	name := q.Answer.By.Name
+	if name == "" {
+		name = q.Answer.By.Login
+	}
+	return channels.Event{
+		ID: answerID(q.ID), Type: "session.reply", WorkItem: q.WorkItem, Text: q.Answer.Text, URL: webLink(q.Answer.Link),
+		Detail: detail, Source: q.Answer.Via, Actor: &channels.Actor{Name: name, IDs: ids},
+	}
+}
+
+// answerID is a question's id with an ending that no id of ours has.
+func answerID(question string) string {
+	const longest = 64 - len(".answer")
+	return fmt.Sprintf("%.*s.answer", longest, question)
+}
+
+func webLink(link string) string {
+	if len(link) > 8 && (link[:8] == "https://" || link[:7] == "http://") {
+		return link
+	}
+	return ""
+}

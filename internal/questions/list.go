@@ -1,0 +1,142 @@
+package questions
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"the-loop/state"
+)
+
+// List reads all questions, the oldest first. Files that cannot be read are
+// named.
+func List(root *state.Root) (all []Question, unreadable []string, err error) {
+	ids, err := ids(root)
+	for _, id := range ids {
+		q, err := Get(root, id)
+		switch {
+		case errors.Is(err, ErrNone): // gone meanwhile, or no question's name
+		case err != nil:
+			unreadable = append(unreadable, id+".json")
+		default:
+			all = append(all, q)
+		}
+	}
+	slices.SortFunc(all, older)
+	return all, unreadable, err
+}
+
+// older sorts by time, and what was asked in one second by id: ids that we give
+// sort by time, those given by hand do not.
+func older(a, b Question) int { return cmp.Or(a.AskedAt.Compare(b.AskedAt), cmp.Compare(a.ID, b.ID)) }
+
+func ids(root *state.Root) (ids []string, err error) {
+	list, err := os.ReadDir(root.Path("questions"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, f := range list {
+		id, ok := strings.CutSuffix(f.Name(), ".json")
+		if ok && !strings.HasPrefix(id, ".") {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
+}
+
+// Open gives the open questions, the oldest first. With an error, those that
+// could be read: it names the others. Whoever asks often keeps a Finder.
+func Open(root *state.Root) ([]Question, error) { return (&Finder{Root: root}).Open() }
+
+// Finder gives the open questions again and again, and reads of those that were
+// closed only the name: closed is final. It is safe for concurrent use.
+type Finder struct {
+	Root *state.Root
+
+	mu     sync.Mutex
+	closed map[string]bool
+}
+
+// Open is the function Open.
+func (f *Finder) Open() (open []Question, err error) {
+	ids, err := ids(f.Root)
+	errs := []error{err}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	closed := map[string]bool{}
+	for _, id := range ids {
+		if f.closed[id] {
+			closed[id] = true
+			continue
+		}
+		q, err := Get(f.Root, id)
+		switch {
+		case errors.Is(err, ErrNone): // gone meanwhile, or no question's name
+		case err != nil:
+			errs = append(errs, err)
+		case q.State == StateOpen:
+			open = append(open, q)
+		default:
+			closed[id] = true
+		}
+	}
+	f.closed = closed
+	slices.SortFunc(open, older)
+	return open, errors.Join(errs...)
+}
+
+// Same gives the open question that asks just that: the first one that does.
+func Same(root *state.Root, workItem, text string, choices []string) (Question, bool) {
+	open, _ := Open(root)
+	return sameAs(open, workItem, text, choices)
+}
+
+func sameAs(open []Question, workItem, text string, choices []string) (Question, bool) {
+	now := time.Now()
+	for _, q := range open {
+		if q.Asks(workItem, text, choices) && !q.pastAt(now) {
+			return q, true
+		}
+	}
+	return Question{}, false
+}
+
+// Asks reports whether the question asks just that.
+func (q Question) Asks(workItem, text string, choices []string) bool {
+	return q.WorkItem == workItem && q.Text == text && slices.Equal(q.Choices, choices)
+}
+
+// Expire closes the open questions whose time is over, durably, and gives them.
+// What came in before it was over, and is not read yet, is too late after that:
+// who reads does so first.
+func Expire(ctx context.Context, root *state.Root, now time.Time) (expired []Question, err error) {
+	open, err := Open(root)
+	errs := []error{err}
+	for _, q := range open {
+		if !q.pastAt(now) {
+			continue
+		}
+		q, err := Close(ctx, root, q.ID, Expired)
+		var late *ClosedError
+		switch {
+		case err == nil:
+			expired = append(expired, q)
+		case !errors.As(err, &late):
+			errs = append(errs, err)
+		}
+	}
+	return expired, errors.Join(errs...)
+}
+
+// Wanted reports whether sending an event of that id once more is still wanted:
+// not when it is a question that is closed. What cannot be read is wanted.
+func Wanted(root *state.Root, id string) bool {
+	q, err := Get(root, id)
+	return err != nil || q.State == StateOpen
+}
