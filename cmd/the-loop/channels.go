@@ -32,9 +32,13 @@ func channelsCommand(w world) *cli.Command {
 			},
 			{
 				Name: "test", Usage: "send a marked message and say what came of it", ArgsUsage: "[NAME…]",
-				Description: example("the-loop channels test", "the-loop channels test slack --format json"),
-				Flags:       []cli.Flag{formatFlag()},
-				Action:      withDeployment(w, channelsTest),
+				Description: example("the-loop channels test", "the-loop channels test slack --reply 60s"),
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "reply", Usage: "then wait as long as `D` for somebody's reply"},
+					&cli.StringFlag{Name: "work-item", Usage: "about `REF`, for channels of tickets"},
+					formatFlag(),
+				},
+				Action: withDeployment(w, channelsTest),
 			},
 			manifestCommand(w), pauseCommand(w), resumeCommand(w),
 		},
@@ -193,10 +197,17 @@ func channelsTest(c *cli.Context, w world, d *deployment) error {
 	if err != nil {
 		return err
 	}
+	wait, err := replyWait(c, routes)
+	if err != nil {
+		return err
+	}
 	id := state.NewID()
 	ev := channels.Event{
-		ID: id, Type: "channel.test", Source: "cli",
+		ID: id, Type: "channel.test", Source: "cli", WorkItem: c.String("work-item"),
 		Text: "This is a test message of the-loop, " + id + ". Nobody needs to do anything.",
+	}
+	if wait > 0 {
+		ev.Text = "This is a test message of the-loop, " + id + ". Please reply to it in its thread."
 	}
 	views := []testView{}
 	bad := 0
@@ -208,6 +219,11 @@ func channelsTest(c *cli.Context, w world, d *deployment) error {
 		views = append(views, v)
 		if !asJSON {
 			printTest(w, v)
+		}
+		if wait > 0 && v.State == channels.StateAccepted {
+			if err := testReply(c.Context, w, d, r, v.Ref, wait); err != nil {
+				return err
+			}
 		}
 	}
 	if asJSON {

@@ -49,7 +49,7 @@ type replies struct {
 // newReplies builds it. Nothing is read and nothing runs.
 func newReplies(d *deployment, who string) *replies {
 	r := &replies{d: d, who: who, pipeline: d.pipeline()}
-	r.settler = &inbound.Settler{Pipeline: r.pipeline, Responder: d.responder, Mirror: d.copyAnswer}
+	r.settler = &inbound.Settler{Pipeline: r.pipeline, Responder: d.responder, Mirror: d.copyAnswer, Ending: d.ending}
 	var polled, listened []*slack.Channel
 	for _, ch := range d.config.Channels {
 		c, ok := d.channel(ch.Name).(*slack.Channel)
@@ -176,6 +176,25 @@ func (d *deployment) uncopied(ctx context.Context, q questions.Question, item ch
 		return false, nil
 	}
 	return d.github.Public(ctx, item.Owner+"/"+item.Name)
+}
+
+// ending says how a question ended, for that channel to show. Where a ticket must
+// not get a copy of the answer, it does not get it so either.
+func (d *deployment) ending(ctx context.Context, name string, q questions.Question) (string, error) {
+	how := inbound.Ending(q)
+	_, onTicket := d.channel(name).(*github.Channel)
+	if q.Answer == nil || q.Answer.Via == questions.ViaGitHub || !onTicket && name != inbound.Ledger {
+		return how, nil
+	}
+	item, err := channels.ParseWorkItem(q.WorkItem)
+	if err != nil || item.Kind != "github" {
+		return how, nil
+	}
+	off, err := d.uncopied(ctx, q, item)
+	if off {
+		how = "answered"
+	}
+	return how, err
 }
 
 // watched gives the work items that somebody was asked about lately.

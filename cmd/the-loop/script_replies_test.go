@@ -100,6 +100,12 @@ func listens(ts *testscript.TestScript, daemon string) string {
 	return regexp.MustCompile(said).FindStringSubmatch(ts.ReadFile(daemon + ".err"))[1]
 }
 
+// listeners SLACK N: so many others listen to the app's socket.
+func listeners(ts *testscript.TestScript, _ bool, args []string) {
+	want(ts, len(args) == 2, "listeners SLACK N")
+	stageOf(ts).slack(ts, args[0]).Socket().SetOthers(number(ts, args[1]))
+}
+
 func number(ts *testscript.TestScript, s string) int {
 	n, err := strconv.Atoi(s)
 	ts.Check(err)

@@ -43,6 +43,7 @@ func TestScripts(t *testing.T) {
 			"event":        eventCommand,
 			"press":        pressCommand,
 			"room":         inRoom,
+			"listeners":    listeners,
 			"fault":        fault,
 			"received":     received,
 			"requests":     requests,

@@ -37,6 +37,9 @@ type Settler struct {
 	// it stands there once however often it is called. It gives the copy's link,
 	// or off when the ledger must not have it. nil: no ledger has answers.
 	Mirror func(ctx context.Context, q questions.Question) (link string, off bool, err error)
+	// Ending says how a question ended, for that channel to show. nil: as the
+	// function Ending, with the answer's text.
+	Ending func(ctx context.Context, name string, q questions.Question) (string, error)
 }
 
 // settleWithin bounds one step.
@@ -130,7 +133,13 @@ func (s *Settler) pay(ctx context.Context, d debt) error {
 		if err != nil {
 			return err
 		}
-		return s.with(d, func(r Responder) error { return r.Settle(ctx, deliveryOf(q), refsOf(q, d.Channel), Ending(q)) })
+		how := Ending(q)
+		if s.Ending != nil {
+			if how, err = s.Ending(ctx, d.Channel, q); err != nil {
+				return err
+			}
+		}
+		return s.with(d, func(r Responder) error { return r.Settle(ctx, deliveryOf(q), refsOf(q, d.Channel), how) })
 	}
 	return nil // of a newer version's kind
 }

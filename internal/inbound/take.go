@@ -311,7 +311,11 @@ func (b *batch) closed(m channels.Message, person questions.Person, q questions.
 	if q.State == questions.Answered {
 		did = didAlready
 	}
-	b.tellOnce(m, person, "closed:"+q.ID, "too late: "+Ending(q))
+	how := Ending(q)
+	if m.Surface == "github" && q.Answer != nil && q.Answer.Via != questions.ViaGitHub {
+		how = "the question is answered" // others may read there than where it was answered
+	}
+	b.tellOnce(m, person, "closed:"+q.ID, "too late: "+how)
 	b.keep(m, person, did)
 }
 
