@@ -71,6 +71,9 @@ type Delivery struct {
 	// At is when the event was taken. A kind that renders for people says so
 	// when the message goes out late (LateAfter).
 	At time.Time
+	// Ended says how a question ended that goes out late, "" while it is open. A
+	// kind that renders for people shows that, and asks nobody any more.
+	Ended string
 	// Attempt counts the sends of this delivery, from 1.
 	Attempt int
 	// Parts are the receipts of the parts that earlier attempts at a split

@@ -42,6 +42,9 @@ type Options struct {
 	// EvidenceAfter is how old a doubt must be before a look-up that does not
 	// find the message counts. Defaults to DefaultEvidenceAfter.
 	EvidenceAfter time.Duration
+	// Ended says how a question ended in the meantime, "" for what is still to be
+	// asked: see channels.Delivery. nil: everything is.
+	Ended func(ctx context.Context, channel string, ev channels.Event) string
 	// Log gets the facts. May be nil.
 	Log *eventlog.Log
 	// Outcome, when set, is told of every send. It must not block.

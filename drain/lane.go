@@ -139,6 +139,9 @@ func (l *lane) send(ctx context.Context, c outbox.Claimed) (o channels.Outcome, 
 	inFlight, cancel := withGrace(ctx)
 	defer cancel()
 	d.OnPart = func(ref string) error { return store.RecordPart(inFlight, c, ref) }
+	if ended := l.drainer.opts.Ended; ended != nil {
+		d.Ended = ended(inFlight, l.asker.Channel, c.Event)
+	}
 	o = bus.Attempt(inFlight, l.route, d)
 
 	done := context.WithoutCancel(ctx)

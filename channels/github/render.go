@@ -88,7 +88,9 @@ func rendered(d channels.Delivery, v channels.Verbosity, now time.Time) (string,
 	if e.URL != "" && !leadsTo(e.URL, e.WorkItem) {
 		tail += "\n\n" + defuse(channels.OneLine(e.URL))
 	}
-	if hint := hintOf(e); hint != "" {
+	if d.Ended != "" {
+		tail += "\n\n" + endingOf(d.Ended)
+	} else if hint := hintOf(e); hint != "" {
 		tail += "\n\n" + hint
 	}
 	room := maxComment - maxMarker - utf8.RuneCountInString(head) - utf8.RuneCountInString(tail) - 2
@@ -97,7 +99,7 @@ func rendered(d channels.Delivery, v channels.Verbosity, now time.Time) (string,
 		text += "\n\n" + body
 	}
 	asked, _ := channels.AskedOf(e)
-	return sign(channels.Mark{ID: e.ID, Code: asked.Code}, text+tail)
+	return sign(channels.Mark{ID: e.ID, Code: asked.Code, Closed: d.Ended != ""}, text+tail)
 }
 
 // head is the first line that people read.
@@ -129,6 +131,14 @@ func hintOf(e channels.Event) string {
 		return ""
 	}
 	return defuse(asked.Hint())
+}
+
+// maxEnding is how long the line may be that says how a question ended.
+const maxEnding = 500
+
+// endingOf is that line.
+func endingOf(how string) string {
+	return "**✅ " + cut(defuseAll(channels.OneLine(how)), maxEnding) + "**"
 }
 
 // leadsTo reports whether an address is that of the work item itself, or of a

@@ -66,7 +66,7 @@ func (r *Responder) Settle(ctx context.Context, q channels.Delivery, refs []stri
 	}
 	rest = strings.TrimRight(strings.TrimSuffix(strings.ReplaceAll(rest, "\r\n", "\n"), hintOf(q.Event)), "\n")
 	body, err := sign(channels.Mark{ID: mark.ID, Code: mark.Code, Closed: true},
-		cut("**✅ "+defuseAll(channels.OneLine(how))+"**\n\n"+rest, maxComment-maxMarker))
+		cut(endingOf(how)+"\n\n"+rest, maxComment-maxMarker))
 	if err != nil {
 		return err
 	}

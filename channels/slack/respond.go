@@ -90,7 +90,7 @@ func (c *Channel) Settle(ctx context.Context, q channels.Delivery, refs []string
 			return err
 		}
 	}
-	ending := "✅ " + escapeShort(channels.OneLine(how), maxHow)
+	ending := endingOf(how)
 	for n := len(refs) - 1; n >= 0; n -= max(1, len(refs)-1) { // the buttons, then the head
 		if err := c.settlePart(ctx, token, q, refs, n, ending); err != nil {
 			return err
@@ -98,6 +98,9 @@ func (c *Channel) Settle(ctx context.Context, q channels.Delivery, refs []string
 	}
 	return nil
 }
+
+// endingOf is the line that says how a question ended.
+func endingOf(how string) string { return "✅ " + escapeShort(channels.OneLine(how), maxHow) }
 
 // settlePart changes part n, from 0. The text is what was posted: whether the
 // headline says that it went out late depends on when that was.

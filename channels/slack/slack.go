@@ -122,14 +122,18 @@ func (c *Channel) Post(ctx context.Context, d channels.Delivery) (channels.Recei
 	if err != nil {
 		return stop(err)
 	}
-	texts := c.render(d, time.Now(), hintOf(d.Event))
+	ending, state := hintOf(d.Event), stateOpen
+	if d.Ended != "" {
+		ending, state = endingOf(d.Ended), stateClosed
+	}
+	texts := c.render(d, time.Now(), ending)
 	thread, err := c.openThread(ctx, d)
 	if err != nil {
 		return stop(err)
 	}
 	defer thread.close(ctx)
 	for n := len(refs); n < len(texts); n++ {
-		p := partOf(d.Event, texts, n, stateOpen)
+		p := partOf(d.Event, texts, n, state)
 		if err := c.postPart(ctx, token, thread, p, n > len(d.Parts)); err != nil {
 			return stop(err)
 		}

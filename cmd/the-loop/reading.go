@@ -197,6 +197,19 @@ func (d *deployment) ending(ctx context.Context, name string, q questions.Questi
 	return how, err
 }
 
+// ended says how a question ended that goes out late, "" while it is open.
+func (d *deployment) ended(ctx context.Context, channel string, ev channels.Event) string {
+	q, err := questions.Get(d.root, ev.ID)
+	if err != nil || q.State == questions.StateOpen {
+		return ""
+	}
+	how, err := d.ending(ctx, channel, q)
+	if err != nil {
+		return "answered" // whether the ticket may have more of it is not known
+	}
+	return how
+}
+
 // watched gives the work items that somebody was asked about lately.
 func (r *replies) watched() []reader.Watched {
 	all, _, err := questions.List(r.d.root)

@@ -221,7 +221,7 @@ func (d *deployment) drain(who string) drain.Options {
 		Who:      fmt.Sprintf("%s, process %d", who, os.Getpid()),
 		Routes:   func() []bus.Route { return d.routes },
 		Interval: d.config.Drain.Interval, Budget: d.config.Drain.Budget,
-		EvidenceAfter: d.config.Drain.EvidenceAfter, Log: d.log,
+		EvidenceAfter: d.config.Drain.EvidenceAfter, Ended: d.ended, Log: d.log,
 	}
 }
 
