@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -86,6 +84,5 @@ func printReply(w world, d *deployment, m channels.Message) {
 			return
 		}
 	}
-	id, _ := json.Marshal(m.From.ID)
-	printf(w.stdout, "  not in people yet; to let them answer, add: - {name: \"…\", slack: %s}\n", strings.Trim(string(id), `"`))
+	printf(w.stdout, "  not in people yet; to let them answer, add: - {name: \"…\", slack: %s}\n", term.Clean(m.From.ID))
 }
