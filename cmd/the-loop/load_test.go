@@ -157,7 +157,8 @@ func (l *load) start() string {
 	for giveUp := time.After(patience); ; {
 		b, _ := os.ReadFile(l.errs)
 		_, err := os.Stat(heartbeat)
-		if m := address.FindSubmatch(b); m != nil && err == nil {
+		_, errRead := os.Stat(l.root.Path(state.Cursors)) // it has caught up
+		if m := address.FindSubmatch(b); m != nil && err == nil && errRead == nil {
 			return string(m[1])
 		}
 		select {
