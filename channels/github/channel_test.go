@@ -340,6 +340,16 @@ func TestD11_AllThatWePostIsKnownAsOurs(t *testing.T) {
 	if len(all) != 5 {
 		t.Fatalf("%d comments", len(all))
 	}
+	for way, read := range h.waysIn(t, q.WorkItem, all) {
+		if len(read) != len(all) {
+			t.Errorf("%s: %d messages", way, len(read))
+		}
+		for _, m := range read {
+			if !m.From.Us || m.Mark == nil || !m.Mark.Ours {
+				t.Errorf("%s: %+v is not ours", way, m)
+			}
+		}
+	}
 	for _, c := range all {
 		if m := github.ParseMark(strings.ReplaceAll(c.Body, "\n", "\r\n")); m == nil || !m.Ours {
 			t.Errorf("not ours: %q", c.Body)
@@ -351,6 +361,34 @@ func TestD11_AllThatWePostIsKnownAsOurs(t *testing.T) {
 			t.Errorf("a quote is a mark: %+v", m)
 		}
 	}
+}
+
+// waysIn reads the comments of a ticket by asking, and takes in what GitHub's
+// webhook tells of each.
+func (h forge) waysIn(t *testing.T, item string, all []channelstest.GitHubComment) map[string][]channels.Message {
+	t.Helper()
+	watched := func(string) (string, bool) { return item, true }
+	source := github.NewSource(github.SourceOptions{Client: h.client, Watched: watched})
+	places := source.Places([]channels.Watched{{WorkItem: item, Open: true, Since: time.Now().Add(-time.Hour)}})
+	before := func(context.Context, string) error { return nil }
+	polled, _, err := source.Read(t.Context(), places[0], nil, before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GITHUB_TEST_SECRET", channelstest.GitHubHookSecret)
+	door := github.NewDoor(github.DoorOptions{
+		Secret: channels.Secret{Env: "GITHUB_TEST_SECRET"}, Watched: watched, Self: h.client.Self,
+	})
+	var told []channels.Message
+	for _, c := range all {
+		r := h.Signed(channelstest.GitHubHookSecret, h.Said(c))
+		a, err := door.Open(r.Header, r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told = append(told, a.Messages...)
+	}
+	return map[string][]channels.Message{"polled": polled, "told": told}
 }
 
 func TestATicketsChannelCarriesWhatIsAboutATicket(t *testing.T) {

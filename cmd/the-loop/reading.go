@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"the-loop/channels"
@@ -41,6 +42,7 @@ type replies struct {
 	who      string
 	pipeline *inbound.Pipeline
 	settler  *inbound.Settler
+	asked    askedAbout
 	reader   *reader.Reader
 	sockets  []*live
 	receiver *receiver.Receiver // nil: none
@@ -210,8 +212,27 @@ func (d *deployment) ended(ctx context.Context, channel string, ev channels.Even
 	return how
 }
 
+// askedAbout is the last answer of watched, which counts for a moment: many
+// messages may ask at once.
+type askedAbout struct {
+	mu   sync.Mutex
+	at   time.Time
+	list []reader.Watched
+}
+
+const askedAboutFor = 250 * time.Millisecond
+
 // watched gives the work items that somebody was asked about lately.
 func (r *replies) watched() []reader.Watched {
+	r.asked.mu.Lock()
+	defer r.asked.mu.Unlock()
+	if time.Since(r.asked.at) > askedAboutFor {
+		r.asked.list, r.asked.at = r.listWatched(), time.Now()
+	}
+	return r.asked.list
+}
+
+func (r *replies) listWatched() []reader.Watched {
 	all, _, err := questions.List(r.d.root)
 	if err != nil {
 		r.d.logger.Warn("the questions cannot be listed", "error", err)

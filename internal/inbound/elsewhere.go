@@ -38,6 +38,25 @@ func readElsewhere(root *state.Root) (f elsewhere, err error) {
 	return decodeElsewhere(b)
 }
 
+// errElsewhereNewer says that the file is not ours to touch.
+var errElsewhereNewer = errors.New(state.Elsewhere + " was written by a newer version: upgrade the-loop")
+
+// mendElsewhere sets a damaged file aside. What it held is learned anew from
+// what comes in.
+func mendElsewhere(ctx context.Context, root *state.Root) error {
+	return root.Document(state.Elsewhere).Update(ctx, func(tx *state.Tx) error {
+		b, err := tx.Read()
+		if err != nil {
+			return err
+		}
+		if _, err = decodeElsewhere(b); err == nil || errors.Is(err, errElsewhereNewer) {
+			return err
+		}
+		_, err = tx.SetAside()
+		return err
+	})
+}
+
 func decodeElsewhere(b []byte) (f elsewhere, err error) {
 	f.Version = 1
 	if len(b) > 0 {
@@ -46,7 +65,7 @@ func decodeElsewhere(b []byte) (f elsewhere, err error) {
 		}
 	}
 	if f.Version > 1 {
-		return f, fmt.Errorf("%s was written by a newer version: upgrade the-loop", state.Elsewhere)
+		return f, errElsewhereNewer
 	}
 	if f.Items == nil {
 		f.Items = map[string]map[string]foreign{}

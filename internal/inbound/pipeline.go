@@ -36,9 +36,8 @@ type Options struct {
 // Pipeline takes in messages. Several of them may work on one root at the same
 // time, in one process or in many.
 type Pipeline struct {
-	o      Options
-	finder questions.Finder
-	owes   chan struct{}
+	o    Options
+	owes chan struct{}
 
 	mu     sync.Mutex // held while messages are taken in
 	seen   seen
@@ -51,7 +50,7 @@ func New(o Options) *Pipeline {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Pipeline{
-		o: o, finder: questions.Finder{Root: o.Root}, owes: make(chan struct{}, 1), seen: newSeen(o.Root),
+		o: o, owes: make(chan struct{}, 1), seen: newSeen(o.Root),
 	}
 }
 
@@ -93,12 +92,16 @@ func (p *Pipeline) Take(ctx context.Context, messages ...channels.Message) error
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if _, err := readElsewhere(p.o.Root); err != nil {
+		if err := mendElsewhere(ctx, p.o.Root); err != nil {
+			return err
+		}
+	}
 	b := batch{p: p, inbox: map[string][]Line{}}
 	err := p.o.Root.Document(state.Owed).Update(ctx, func(tx *state.Tx) error {
 		if err := p.seen.refresh(); err != nil {
 			return err
 		}
-		b.open, b.unread = p.finder.Open()
 		for _, m := range kept {
 			if err := b.take(ctx, m); err != nil {
 				return errors.Join(err, b.commit(ctx, tx))

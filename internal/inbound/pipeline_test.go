@@ -563,3 +563,41 @@ func TestALongMessageIsCutInTheInboxAlone(t *testing.T) {
 		t.Errorf("answer of %d characters", len(got))
 	}
 }
+
+// One damaged question costs the others nothing but that a reply must name the
+// one it answers.
+func TestP10_ADamagedQuestionMakesRepliesSayWhichTheyAnswer(t *testing.T) {
+	s := newSite(t)
+	q := s.ask("Ship it?", "yes", "no")
+	if err := os.WriteFile(s.root.Path(state.Question("damaged")), []byte(`{"version":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.take(s.reply("yes"))
+	s.settle()
+	if got := s.answer(q); got != "" || len(s.shown.all("tell")) != 1 {
+		t.Errorf("answer %q, told %q", got, s.shown.all("tell"))
+	}
+	s.take(s.reply(q.Code + " yes"))
+	if got := s.answer(q); got != "yes" {
+		t.Errorf("answer %q", got)
+	}
+}
+
+func TestP10_DamagedElsewhereIsSetAside(t *testing.T) {
+	s := newSite(t)
+	q := s.ask("Ship it?")
+	if err := os.MkdirAll(s.root.Path("inbound"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.root.Path(state.Elsewhere), []byte(`{"items": 7}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.take(s.reply("yes"))
+	if got := s.answer(q); got != "yes" {
+		t.Errorf("answer %q", got)
+	}
+	aside, err := filepath.Glob(s.root.Path(state.Elsewhere) + ".corrupt-*")
+	if err != nil || len(aside) != 1 {
+		t.Errorf("set aside: %v, %v", aside, err)
+	}
+}

@@ -38,9 +38,8 @@ const recent = 7 * 24 * time.Hour
 // batch is what one Take does, under the lock.
 type batch struct {
 	p      *Pipeline
-	open   []questions.Question
-	unread error                // some question could not be read
-	every  []questions.Question // closed ones too; nil: not needed yet
+	every  []questions.Question // nil: not needed yet, or not as it is any more
+	unread int                  // questions that cannot be read: any of them may be open anywhere
 
 	items  []string // work items of inbox, in order
 	inbox  map[string][]Line
@@ -128,9 +127,6 @@ func (b *batch) press(ctx context.Context, m channels.Message, person questions.
 
 // reply is what a listed person wrote in one of our conversations.
 func (b *batch) reply(ctx context.Context, m channels.Message, person questions.Person) error {
-	if b.unread != nil { // it may be the answer to what cannot be read
-		return b.unread
-	}
 	all, err := b.all()
 	if err != nil {
 		return err
@@ -160,7 +156,7 @@ func (b *batch) reply(ctx context.Context, m channels.Message, person questions.
 		}
 	}
 	switch {
-	case len(here) == 1 && len(foreign) == 0:
+	case len(here) == 1 && len(foreign) == 0 && b.unread == 0:
 		return b.judge(ctx, m, person, here[0], m.Text)
 	case len(here) > 0:
 		var codes []string
@@ -169,19 +165,26 @@ func (b *batch) reply(ctx context.Context, m channels.Message, person questions.
 		}
 		codes = append(codes, foreign...)
 		b.tellOnce(m, person, "untagged:"+strings.Join(codes, ","),
-			fmt.Sprintf("%d questions are open here: begin your reply with the code of the one you answer (%s)",
-				len(codes), strings.Join(codes, ", ")))
+			fmt.Sprintf("%s open here: begin your reply with the code of the one you answer (%s)",
+				howMany(len(codes)+b.unread), strings.Join(codes, ", ")))
 		b.keep(m, person, didUntagged)
 		return nil
 	}
 	return b.afterwards(m, person)
 }
 
+func howMany(n int) string {
+	if n == 1 {
+		return "one question is"
+	}
+	return fmt.Sprintf("%d questions may be", n)
+}
+
 // openHere gives the open questions of the message's conversation that it may
 // be an answer to: a comment older than the question is none.
 func (b *batch) openHere(m channels.Message) (here []questions.Question) {
-	for _, q := range b.open {
-		if strings.EqualFold(q.WorkItem, m.WorkItem) && !precedes(m, q) {
+	for _, q := range b.every {
+		if q.State == questions.StateOpen && strings.EqualFold(q.WorkItem, m.WorkItem) && !precedes(m, q) {
 			here = append(here, q)
 		}
 	}
@@ -282,8 +285,7 @@ func (b *batch) answer(ctx context.Context, m channels.Message, person questions
 
 // answered is what follows from an answer that was taken.
 func (b *batch) answered(m channels.Message, q questions.Question) {
-	b.open = slices.DeleteFunc(b.open, func(o questions.Question) bool { return o.ID == q.ID })
-	b.every = nil
+	b.every = nil // it is closed now
 	b.owed = append(b.owed, b.p.debtsOf(q)...)
 	if m.Press == nil { // a press shows in the message that the button was in
 		b.owed = append(b.owed, debt{Kind: debtTaken, Question: q.ID, Surface: m.Surface, Channel: m.Channel, Place: m.Place})
@@ -295,10 +297,11 @@ func (b *batch) answered(m channels.Message, q questions.Question) {
 // all gives the questions of the root, closed ones too.
 func (b *batch) all() ([]questions.Question, error) {
 	if b.every == nil {
-		all, _, err := questions.List(b.p.o.Root) // what cannot be read is in unread, if it may be open
+		all, unusable, err := questions.All(b.p.o.Root)
 		if err != nil {
 			return nil, err
 		}
+		b.unread = unusable
 		b.every = append([]questions.Question{}, all...)
 	}
 	return b.every, nil

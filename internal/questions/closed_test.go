@@ -3,11 +3,9 @@ package questions_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,26 +145,6 @@ func TestTheOldestOpenQuestionIsFirst(t *testing.T) {
 	if err != nil || !slices.Equal(idsOf(all), []string{"z", "a", "b", "m"}) {
 		t.Errorf("all: %v, %v", idsOf(all), err)
 	}
-}
-
-func TestAFinderIsAskedByManyWhileQuestionsClose(t *testing.T) {
-	root, first := ask(t, questions.Question{})
-	finder := &questions.Finder{Root: root}
-	var wg sync.WaitGroup
-	for n := range 8 {
-		q := askIn(t, root, questions.Question{Text: fmt.Sprint(n)})
-		wg.Go(func() {
-			if _, err := questions.Close(t.Context(), root, q.ID, questions.Withdrawn); err != nil {
-				t.Error(err)
-			}
-			open, err := finder.Open()
-			if err != nil || len(open) == 0 || open[0].ID != first.ID ||
-				slices.ContainsFunc(open, func(o questions.Question) bool { return o.ID == q.ID }) {
-				t.Errorf("after %s was closed: %v, %v", q.ID, open, err)
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // TestP10_WhatIsNotKnownToBeClosedIsNotTakenToBe: such a file is named as

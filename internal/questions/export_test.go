@@ -1,4 +1,12 @@
 package questions
 
+import "the-loop/state"
+
 // CodeOf is the code that an id has where none is taken.
 func CodeOf(id string) string { return code(id, nil) }
+
+// Same gives the open question that asks just that: the first one that does.
+func Same(root *state.Root, workItem, text string, choices []string) (Question, bool) {
+	open, _ := Open(root)
+	return sameAs(open, workItem, text, choices)
+}

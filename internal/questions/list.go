@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"the-loop/state"
@@ -17,19 +16,43 @@ import (
 // List reads all questions, the oldest first. Files that cannot be read are
 // named.
 func List(root *state.Root) (all []Question, unreadable []string, err error) {
+	all, bad, err := read(root)
+	for id := range bad {
+		unreadable = append(unreadable, id+".json")
+	}
+	slices.Sort(unreadable)
+	return all, unreadable, err
+}
+
+// All is List for whoever must not pass over a question that is there. unusable
+// counts those that are damaged or of a newer version; an error of the file
+// system is an error.
+func All(root *state.Root) (all []Question, unusable int, err error) {
+	all, bad, err := read(root)
+	for _, cause := range bad {
+		if !errors.Is(cause, ErrDamaged) && !errors.Is(cause, ErrNewer) {
+			err = errors.Join(err, cause)
+		}
+	}
+	return all, len(bad), err
+}
+
+// read reads all questions, and says of those that cannot be read why.
+func read(root *state.Root) (all []Question, bad map[string]error, err error) {
 	ids, err := ids(root)
+	bad = map[string]error{}
 	for _, id := range ids {
 		q, err := Get(root, id)
 		switch {
 		case errors.Is(err, ErrNone): // gone meanwhile, or no question's name
 		case err != nil:
-			unreadable = append(unreadable, id+".json")
+			bad[id] = err
 		default:
 			all = append(all, q)
 		}
 	}
 	slices.SortFunc(all, older)
-	return all, unreadable, err
+	return all, bad, err
 }
 
 // older sorts by time, and what was asked in one second by id: ids that we give
@@ -51,50 +74,15 @@ func ids(root *state.Root) (ids []string, err error) {
 }
 
 // Open gives the open questions, the oldest first. With an error, those that
-// could be read: it names the others. Whoever asks often keeps a Finder.
-func Open(root *state.Root) ([]Question, error) { return (&Finder{Root: root}).Open() }
-
-// Finder gives the open questions again and again, and reads of those that were
-// closed only the name: closed is final. It is safe for concurrent use.
-type Finder struct {
-	Root *state.Root
-
-	mu     sync.Mutex
-	closed map[string]bool
-}
-
-// Open is the function Open.
-func (f *Finder) Open() (open []Question, err error) {
-	ids, err := ids(f.Root)
+// could be read: it names the others.
+func Open(root *state.Root) (open []Question, err error) {
+	all, bad, err := read(root)
 	errs := []error{err}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	closed := map[string]bool{}
-	for _, id := range ids {
-		if f.closed[id] {
-			closed[id] = true
-			continue
-		}
-		q, err := Get(f.Root, id)
-		switch {
-		case errors.Is(err, ErrNone): // gone meanwhile, or no question's name
-		case err != nil:
-			errs = append(errs, err)
-		case q.State == StateOpen:
-			open = append(open, q)
-		default:
-			closed[id] = true
-		}
+	for _, cause := range bad {
+		errs = append(errs, cause)
 	}
-	f.closed = closed
-	slices.SortFunc(open, older)
+	open = slices.DeleteFunc(all, func(q Question) bool { return q.State != StateOpen })
 	return open, errors.Join(errs...)
-}
-
-// Same gives the open question that asks just that: the first one that does.
-func Same(root *state.Root, workItem, text string, choices []string) (Question, bool) {
-	open, _ := Open(root)
-	return sameAs(open, workItem, text, choices)
 }
 
 func sameAs(open []Question, workItem, text string, choices []string) (Question, bool) {

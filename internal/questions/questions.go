@@ -106,6 +106,8 @@ var (
 	ErrNone = errors.New("no such question")
 	// ErrNewer is returned for a file that a newer version wrote; it is left alone.
 	ErrNewer = errors.New("was written by a newer version: upgrade the-loop")
+	// ErrDamaged is returned for a file that is no question's.
+	ErrDamaged = errors.New("is damaged")
 	// ErrNoAnswer is returned for an answer that is none to that question.
 	ErrNoAnswer = errors.New("that is no answer to the question")
 )
@@ -313,8 +315,8 @@ func change(ctx context.Context, root *state.Root, id string, f func(*Question) 
 	return q, err
 }
 
-// Get reads one question, without a lock. Errors are ErrNone, ErrNewer, and
-// what the file system says.
+// Get reads one question, without a lock. Errors are ErrNone, ErrNewer,
+// ErrDamaged, and what the file system says.
 func Get(root *state.Root, id string) (Question, error) {
 	if !idPattern.MatchString(id) {
 		return Question{}, fmt.Errorf("%w: %q", ErrNone, id)
@@ -331,7 +333,7 @@ func Get(root *state.Root, id string) (Question, error) {
 
 func decode(id string, b []byte) (q Question, err error) {
 	if q.extra, err = state.UnmarshalKeeping(state.TrimBOM(b), &q); err != nil {
-		return q, fmt.Errorf("question %s is damaged: %w", id, err)
+		return q, fmt.Errorf("question %s %w: %w", id, ErrDamaged, err)
 	}
 	if q.Version > 1 {
 		return q, fmt.Errorf("question %s %w", id, ErrNewer)
@@ -340,10 +342,10 @@ func decode(id string, b []byte) (q Question, err error) {
 	case StateOpen, Withdrawn, Expired:
 	case Answered:
 		if q.Answer == nil {
-			return q, fmt.Errorf("question %s is damaged: answered, and no answer", id)
+			return q, fmt.Errorf("question %s %w: answered, and no answer", id, ErrDamaged)
 		}
 	default: // what is not known to be closed must not be taken to be
-		return q, fmt.Errorf("question %s is damaged: state %q", id, q.State)
+		return q, fmt.Errorf("question %s %w: state %q", id, ErrDamaged, q.State)
 	}
 	q.ID = id
 	return q, nil

@@ -221,31 +221,3 @@ func TestUpdateChangesNothingThatIsFinal(t *testing.T) {
 		t.Errorf("%+v, %+v", now, now.Answer)
 	}
 }
-
-func TestWhatIsClosedIsNotReadAgain(t *testing.T) {
-	root, q := ask(t, questions.Question{})
-	later := askIn(t, root, questions.Question{Text: "later", AskedAt: q.AskedAt.Add(time.Second), ID: "a-by-hand"})
-	read := map[string]int{}
-	counted := root.WithSteps(func(op state.Op, path string) error {
-		if op == state.OpRead {
-			read[path]++
-		}
-		return nil
-	})
-	finder := &questions.Finder{Root: counted}
-	for n, want := range []int{2, 2, 1, 1, 1} {
-		if n == 2 {
-			if _, err := questions.Close(t.Context(), root, later.ID, questions.Withdrawn); err != nil {
-				t.Fatal(err)
-			}
-		}
-		open, err := finder.Open()
-		if err != nil || len(open) != want || open[0].ID != q.ID {
-			t.Fatalf("round %d: %v, %v", n, open, err)
-		}
-	}
-	first, second := read[root.Path(state.Question(q.ID))], read[root.Path(state.Question(later.ID))]
-	if first != 5 || second != 3 {
-		t.Errorf("the open one was read %d times, the closed one %d", first, second)
-	}
-}
