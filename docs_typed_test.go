@@ -176,7 +176,8 @@ func commandExists(t *testing.T, words []string) error {
 	t.Helper()
 	name := regexp.MustCompile(`^[a-z][a-z-]+$`)
 	path := words[:1]
-	if (words[0] == "outbox" || words[0] == "channels") && len(words) > 1 && name.MatchString(words[1]) {
+	nested := []string{"outbox", "channels", "questions", "inbox", "ask"}
+	if slices.Contains(nested, words[0]) && len(words) > 1 && name.MatchString(words[1]) {
 		path = words[:2]
 	}
 	command := strings.Join(path, " ")
