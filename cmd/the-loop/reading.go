@@ -21,6 +21,7 @@ import (
 	"the-loop/internal/questions"
 	"the-loop/internal/reader"
 	"the-loop/internal/receiver"
+	"the-loop/outbox"
 	"the-loop/state"
 	"the-loop/status"
 )
@@ -106,7 +107,9 @@ func (r *replies) addSocket(ch config.Channel, c *slack.Channel) {
 
 // pipeline is where everything that comes in goes.
 func (d *deployment) pipeline() *inbound.Pipeline {
-	o := inbound.Options{Root: d.root, Log: d.log, Logger: d.logger, Mirrors: d.config.Ledger != "none"}
+	o := inbound.Options{
+		Root: d.root, Log: d.log, Logger: d.logger, Mirrors: d.config.Ledger != "none", Shown: d.shown,
+	}
 	for _, p := range d.config.People {
 		o.People = append(o.People, inbound.Person{Name: p.Name, GitHub: p.GitHub, Slack: p.Slack})
 	}
@@ -119,6 +122,40 @@ func (d *deployment) pipeline() *inbound.Pipeline {
 		o.Surfaces = append(o.Surfaces, inbound.Ledger)
 	}
 	return inbound.New(o)
+}
+
+// shown reports whether the question stands where the message was written. Until
+// the asker has noted what became of it, and where that is not known, it may.
+func (d *deployment) shown(q questions.Question, m channels.Message) bool {
+	if !q.Sent {
+		return true
+	}
+	names := []string{m.Channel}
+	if m.Surface == "github" {
+		if d.config.Ledger == "github" && q.Link != "" {
+			return true
+		}
+		names = nil
+		for _, r := range d.routes {
+			if _, ok := r.Channel.(*github.Channel); ok && r.Owes(inbound.AskedEvent(q)) {
+				names = append(names, r.Channel.Name())
+			}
+		}
+	}
+	for _, name := range names {
+		if len(q.Refs[name]) > 0 || !d.waitsFor(q.ID, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// waitsFor reports whether the event still waits for the channel, as far as that
+// can be read.
+func (d *deployment) waitsFor(id, channel string) bool {
+	entries, _, _, err := d.store.Entries()
+	i := slices.IndexFunc(entries, func(e *outbox.Entry) bool { return e.ID == id })
+	return err == nil && i >= 0 && slices.Contains(entries[i].Owed(), channel)
 }
 
 // channel gives the channel of that name, nil when there is none.

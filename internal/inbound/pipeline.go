@@ -28,6 +28,10 @@ type Options struct {
 	Logger *slog.Logger // nil discards
 	// Mirrors: accepted answers are copied to the ledger, see Settler.
 	Mirrors bool
+	// Shown reports whether the question stands where the message was written:
+	// what was written where nobody was asked is no answer, unless it bears the
+	// question's code. nil: every question stands everywhere. It uses no network.
+	Shown func(q questions.Question, m channels.Message) bool
 	// Surfaces are the names under which a question's own message is rewritten
 	// when it is closed: of channels, and Ledger.
 	Surfaces []string

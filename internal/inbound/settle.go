@@ -205,11 +205,16 @@ func refsOf(q questions.Question, name string) []string {
 
 // deliveryOf is the question as it was given to the channels.
 func deliveryOf(q questions.Question) channels.Delivery {
+	return channels.Delivery{At: q.AskedAt, Event: AskedEvent(q)}
+}
+
+// AskedEvent is the event that asked the question.
+func AskedEvent(q questions.Question) channels.Event {
 	asked := channels.Asked{Code: q.Code, Choices: q.Choices, FreeText: q.FreeText}
-	return channels.Delivery{At: q.AskedAt, Event: channels.Event{
+	return channels.Event{
 		ID: q.ID, Type: "session.awaiting_input", WorkItem: q.WorkItem, Text: q.Text, URL: webLink(q.Link),
 		Detail: asked.Detail(), Source: "cli",
-	}}
+	}
 }
 
 // AnswerEvent is the answer as the ledger records it. Its id is made of the

@@ -155,6 +155,9 @@ func (b *batch) reply(ctx context.Context, m channels.Message, person questions.
 			return nil
 		}
 	}
+	if shown := b.p.o.Shown; shown != nil {
+		here = slices.DeleteFunc(here, func(q questions.Question) bool { return !shown(q, m) })
+	}
 	switch {
 	case len(here) == 1 && len(foreign) == 0 && b.unread == 0:
 		return b.judge(ctx, m, person, here[0], m.Text)
