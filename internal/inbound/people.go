@@ -34,7 +34,7 @@ func decodePins(b []byte) (f pins, err error) {
 	f.Version = 1
 	if len(b) > 0 {
 		if f.extra, err = state.UnmarshalKeeping(state.TrimBOM(b), &f); err != nil {
-			return f, fmt.Errorf("%s is damaged: %w", state.Pins, err)
+			return f, fmt.Errorf("%s is damaged; nobody is let in from GitHub until it is mended: %w", state.Pins, err)
 		}
 	}
 	if f.Version > 1 {

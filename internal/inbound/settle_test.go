@@ -233,3 +233,26 @@ func TestL06_EveryStepOfTakingMayFail(t *testing.T) {
 }
 
 var _ inbound.Responder = (*shown)(nil)
+
+// Damage to the pins lets nobody in: a login's new owner might be meant.
+func TestP12_DamagedPinsDenyEverybodyOnGitHub(t *testing.T) {
+	s := newSite(t)
+	q := s.ask("Ship it?", "yes", "no")
+	if err := os.MkdirAll(s.root.Path("inbound"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.root.Path(state.Pins), []byte(`{"logins": [`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := s.comment("yes")
+	if err := s.Take(t.Context(), m); err == nil || !strings.Contains(err.Error(), "nobody is let in") {
+		t.Errorf("error %v", err)
+	}
+	if got := s.answer(q); got != "" {
+		t.Errorf("answer %q", got)
+	}
+	s.take(s.reply("no")) // Slack's people are known by their ids
+	if got := s.answer(q); got != "no" {
+		t.Errorf("answer %q", got)
+	}
+}
