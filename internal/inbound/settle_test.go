@@ -256,3 +256,31 @@ func TestP12_DamagedPinsDenyEverybodyOnGitHub(t *testing.T) {
 		t.Errorf("answer %q", got)
 	}
 }
+
+// A process that lives through a turn-over reads on in the new file.
+func TestSeenFollowsATurnOverByAnotherProcess(t *testing.T) {
+	a := newSite(t)
+	a.take(a.reply("first"))
+	if err := os.Rename(a.root.Path(state.Seen), a.root.Path(state.Seen)+".1"); err != nil {
+		t.Fatal(err)
+	}
+	b := siteOn(t, a.root)
+	b.n = 50
+	m := b.reply("second")
+	b.take(m)
+	a.take(m)
+	if got := a.Counts().Dropped["repeated"]; got != 1 {
+		t.Errorf("%d repeats seen, inbox %q", got, a.inbox())
+	}
+}
+
+// A ticket may have other readers than the room in which the question was answered.
+func TestANoteOnATicketDoesNotTellWhatWasAnsweredElsewhere(t *testing.T) {
+	s := newSite(t)
+	s.ask("Which tag?")
+	s.take(s.reply("v1.2.3-secret"), s.comment("v2"))
+	s.settle()
+	if got := s.shown.all("tell"); len(got) != 1 || strings.Contains(got[0], "secret") {
+		t.Errorf("told %q", got)
+	}
+}
