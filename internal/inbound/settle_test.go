@@ -261,6 +261,7 @@ func TestP12_DamagedPinsDenyEverybodyOnGitHub(t *testing.T) {
 func TestSeenFollowsATurnOverByAnotherProcess(t *testing.T) {
 	a := newSite(t)
 	a.take(a.reply("first"))
+	a.take(a.reply("opens the file that is there now"))
 	if err := os.Rename(a.root.Path(state.Seen), a.root.Path(state.Seen)+".1"); err != nil {
 		t.Fatal(err)
 	}
