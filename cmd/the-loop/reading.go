@@ -14,7 +14,6 @@ import (
 	"the-loop/channels"
 	"the-loop/channels/github"
 	"the-loop/channels/slack"
-	"the-loop/drain"
 	"the-loop/internal/config"
 	"the-loop/internal/daemon"
 	"the-loop/internal/inbound"
@@ -442,30 +441,6 @@ func (r *replies) catchUpOnce(ctx context.Context) {
 	err := r.reader.CatchUp(ctx)
 	if err != nil && !errors.Is(err, reader.ErrElsewhere) && ctx.Err() == nil {
 		r.d.logger.WarnContext(ctx, "not all could be read that may have been missed", "error", err)
-	}
-}
-
-// serveWhileWaiting reads what comes in, and drains, while somebody waits for an
-// answer: each part does nothing as long as another process has its role.
-func (d *deployment) serveWhileWaiting(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	runs := newReplies(d, "ask").runs(true)
-	for _, r := range runs {
-		r.Start(ctx)
-	}
-	var drainer *drain.Drainer
-	if len(d.routes) > 0 {
-		drainer = drain.New(d.drain("ask"))
-		drainer.Start(ctx)
-	}
-	return func() {
-		cancel()
-		if drainer != nil {
-			drainer.Stop()
-		}
-		for _, r := range slices.Backward(runs) {
-			r.Stop()
-		}
 	}
 }
 
