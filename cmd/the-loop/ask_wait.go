@@ -79,8 +79,11 @@ func awaitAnswer(c *cli.Context, w world, d *deployment, wt waiting) error {
 	}
 	stop := d.serveWhileWaiting(ctx)
 	q, err := d.await(ctx, wt)
-	stop()
+	troubles := stop()
 	if errors.Is(err, errNobody) {
+		for _, line := range troubles {
+			printf(w.stderr, "note: %s\n", term.Clean(line))
+		}
 		q, err = d.nobody(c.Context, q, wt)
 	}
 	if c.Context.Err() != nil && (err != nil || q.State == questions.StateOpen) {

@@ -22,6 +22,9 @@ type live struct {
 	socket *slack.Socket // nil: another process listens
 }
 
+// readInsteadEvery is how often is read while the socket is not connected.
+const readInsteadEvery = 5 * time.Second
+
 // roleAgain is how often is looked whether the socket's role is free.
 const roleAgain = 3 * time.Second
 
@@ -49,9 +52,26 @@ func (l *live) listen(ctx context.Context) {
 	s := slack.NewSocket(slack.SocketOptions{AppToken: l.token, APIURL: l.url, Rooms: l.rooms, Log: l.r.d.logger})
 	l.set(s)
 	defer l.set(nil)
+	caught.Go(func() { l.readInstead(ctx, s) })
 	s.Run(ctx, func(ctx context.Context, a channels.Arrival) error {
 		return l.r.pipeline.Take(ctx, a.Messages...)
 	}, func() { caught.Go(func() { l.r.catchUpOnce(ctx) }) })
+}
+
+// readInstead reads the threads with open questions while there is no connection.
+func (l *live) readInstead(ctx context.Context, s *slack.Socket) {
+	tick := time.NewTicker(readInsteadEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !s.State().Connected {
+			l.r.reader.Wake()
+		}
+	}
 }
 
 func (l *live) set(s *slack.Socket) {

@@ -321,12 +321,12 @@ func (b *batch) closed(m channels.Message, person questions.Person, q questions.
 	if m.Surface == "github" && q.Answer != nil && q.Answer.Via != questions.ViaGitHub {
 		how = "the question is answered" // others may read there than where it was answered
 	}
-	b.tellOnce(m, person, "closed:"+q.ID, "too late: "+how)
+	b.tellOnce(m, person, "closed:"+q.ID, "too late: "+how+"; what you write here is in the session's inbox")
 	b.keep(m, person, did)
 }
 
-// afterwards is for a conversation without an open question. A reply that looks
-// like one to the question that was closed last is told how that ended.
+// afterwards is for a conversation without an open question. Who writes there is
+// told how the one ended that was closed last.
 func (b *batch) afterwards(m channels.Message, person questions.Person) error {
 	all, err := b.all()
 	if err != nil {
@@ -347,10 +347,8 @@ func (b *batch) afterwards(m channels.Message, person questions.Person) error {
 		}
 	}
 	if last != nil {
-		if _, _, ok := last.Match(m.Text); ok {
-			b.closed(m, person, *last)
-			return nil
-		}
+		b.closed(m, person, *last)
+		return nil
 	}
 	b.keep(m, person, didInbox)
 	return nil
