@@ -104,6 +104,10 @@ func ask(c *cli.Context, w world) error {
 		return err
 	}
 	defer o.release()
+	if a.named && o.ID != a.ID {
+		return usage("--id %s: just that is being asked as %s", a.ID, o.ID).
+			withHint("the-loop ask wait %s, or --again to ask it anew", o.ID)
+	}
 	if o.there {
 		printf(w.stderr, "note: %s asks just that since %s; it is not asked again\n", o.ID, term.Ago(began, o.AskedAt))
 	}

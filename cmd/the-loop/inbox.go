@@ -32,7 +32,7 @@ func inboxCommand(w world) *cli.Command {
 				Action: withDeployment(w, inboxTail),
 			},
 			{
-				Name: "wait", Usage: "wait for the next unread message, print it, and end",
+				Name: "wait", Usage: "wait until something is unread, print it, and end",
 				Description: example("the-loop inbox wait --work-item github:octo/app#7 --wait 30m"),
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "wait", Usage: "at most `D`; exit code 124 when nothing came"},
