@@ -221,3 +221,27 @@ func TestPackagesKeepNoState(t *testing.T) {
 		}
 	}
 }
+
+// What is built is built, and not kept: a big file in the tree is one that came
+// in by mistake.
+func TestNothingBigIsKept(t *testing.T) {
+	const most = 256 << 10
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (path == "bin" || path == "dist" || path != "." && strings.HasPrefix(d.Name(), ".")):
+			return filepath.SkipDir
+		case d.IsDir() || path == "the-loop":
+			return nil
+		}
+		info, err := d.Info()
+		if err == nil && info.Size() > most {
+			t.Errorf("%s has %d bytes, at most %d", path, info.Size(), most)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

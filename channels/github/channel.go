@@ -78,16 +78,48 @@ func (c *Client) comment(ctx context.Context, t ticket, body string) (channels.R
 	return channels.Receipt{Ref: commentRef(made.GetID()), Link: made.GetHTMLURL()}, nil
 }
 
-// ReadBack implements channels.Reader.
-func (c *Channel) ReadBack(ctx context.Context, r channels.Receipt) error {
-	_, id, ok := parseRef(r.Ref)
-	m := linkPattern.FindStringSubmatch(r.Link)
-	if !ok || m == nil {
-		return &channels.Refusal{Reason: channels.ReasonConfig, Code: "bad_ref"}
-	}
-	_, err := c.o.Client.Call(ctx, func(api *gh.Client) (*gh.Response, error) {
-		_, resp, err := api.Issues.GetComment(ctx, m[1], m[2], id)
+// commentBy reads a comment of the ticket's repository.
+func (c *Client) commentBy(ctx context.Context, t ticket, id int64) (*gh.IssueComment, Answer, error) {
+	var there *gh.IssueComment
+	a, err := c.Call(ctx, func(api *gh.Client) (resp *gh.Response, err error) {
+		there, resp, err = api.Issues.GetComment(ctx, t.owner, t.repo, id)
 		return resp, err
 	})
+	if err == nil && there.GetID() != id {
+		err = &channels.Uncertain{Code: "no_id"}
+	}
+	return there, a, err
+}
+
+// ReadBack implements channels.Reader.
+func (c *Channel) ReadBack(ctx context.Context, r channels.Receipt) error {
+	kind, id, ok := parseRef(r.Ref)
+	m := linkPattern.FindStringSubmatch(r.Link)
+	if !ok || kind != "comment" || m == nil {
+		return &channels.Refusal{Reason: channels.ReasonConfig, Code: "bad_ref"}
+	}
+	_, _, err := c.o.Client.commentBy(ctx, ticket{owner: m[1], repo: m[2]}, id)
 	return err
+}
+
+// Taken, Settle and Tell show on the ticket what became of replies to what the
+// channel posted, as a Responder does. What it does not carry is not its own to
+// settle.
+
+// Taken is Responder.Taken.
+func (c *Channel) Taken(ctx context.Context, at channels.Place) error {
+	return NewResponder(c.o.Client).Taken(ctx, at)
+}
+
+// Settle is Responder.Settle.
+func (c *Channel) Settle(ctx context.Context, q channels.Delivery, refs []string, how string) error {
+	if !c.Carries(q.Event) {
+		return nil
+	}
+	return NewResponder(c.o.Client).Settle(ctx, q, refs, how)
+}
+
+// Tell is Responder.Tell.
+func (c *Channel) Tell(ctx context.Context, at channels.Place, id, user, text string, private bool) error {
+	return NewResponder(c.o.Client).Tell(ctx, at, id, user, text, private)
 }

@@ -223,7 +223,7 @@ func TestAnAnswerIsRecordedOnceAndQuotedAndScrubbed(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"**Answer** · Octo · 7K2 · via slack", "> yes @\u200boctocat", "#\u200b12", "GH-\u200b3", "#\u200b4",
+		"**Octo answered:** · 7K2 · via slack", "> yes @\u200boctocat", "#\u200b12", "GH-\u200b3", "#\u200b4",
 		"\n> <\u200b!--",
 	} {
 		if !strings.Contains(body, want) {

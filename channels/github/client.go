@@ -120,6 +120,8 @@ type Answer struct {
 	Next int
 	// Date is GitHub's clock, zero when it did not say.
 	Date time.Time
+
+	own bool // an error in GitHub's own form: nobody in between answered
 }
 
 // Call makes one request: f makes exactly one with api, and returns what it
@@ -161,7 +163,7 @@ func (c *Client) call(ctx context.Context, etag string, limit int, f func(*gh.Cl
 		}
 		return Answer{}, badAddress(err)
 	}
-	a := Answer{ETag: one.x.Header.Get("Etag")}
+	a := Answer{ETag: one.x.Header.Get("Etag"), own: one.said() != ""}
 	if at, err := http.ParseTime(one.x.Header.Get("Date")); err == nil {
 		a.Date = at
 	}
@@ -186,23 +188,29 @@ type Account struct {
 
 // Self asks, once for each token, who the token posts as.
 func (c *Client) Self(ctx context.Context) (Account, error) {
+	me, _, err := c.self(ctx)
+	return me, err
+}
+
+func (c *Client) self(ctx context.Context) (Account, Answer, error) {
 	token, err := c.tokenValue(ctx)
 	if err != nil {
-		return Account{}, err
+		return Account{}, Answer{}, err
 	}
 	c.mu.Lock()
 	known, me := c.token == token, c.me
 	c.mu.Unlock()
 	if known {
-		return me, nil
+		return me, Answer{}, nil
 	}
-	if me, err = c.account(ctx, ""); err != nil {
-		return Account{}, err
+	me, a, err := c.account(ctx, "")
+	if err != nil {
+		return Account{}, a, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.token, c.me = token, me
-	return me, nil
+	return me, a, nil
 }
 
 // User asks whose login that is now. It is a *channels.Refusal with
@@ -211,22 +219,23 @@ func (c *Client) User(ctx context.Context, login string) (Account, error) {
 	if !loginPattern.MatchString(login) {
 		return Account{}, &channels.Refusal{Reason: channels.ReasonConfig, Code: "bad_login"}
 	}
-	return c.account(ctx, login)
+	who, _, err := c.account(ctx, login)
+	return who, err
 }
 
-func (c *Client) account(ctx context.Context, login string) (Account, error) {
+func (c *Client) account(ctx context.Context, login string) (Account, Answer, error) {
 	var user *gh.User
-	_, err := c.Call(ctx, func(api *gh.Client) (resp *gh.Response, err error) {
+	a, err := c.Call(ctx, func(api *gh.Client) (resp *gh.Response, err error) {
 		user, resp, err = api.Users.Get(ctx, login)
 		return resp, err
 	})
 	switch {
 	case err != nil:
-		return Account{}, err
+		return Account{}, a, err
 	case user.GetID() <= 0 || user.GetLogin() == "":
-		return Account{}, &channels.Uncertain{Code: "no_account"}
+		return Account{}, a, &channels.Uncertain{Code: "no_account"}
 	}
-	return Account{ID: user.GetID(), Login: user.GetLogin()}, nil
+	return Account{ID: user.GetID(), Login: user.GetLogin()}, a, nil
 }
 
 // Public says whether everybody can read the repository "owner/name". What was

@@ -17,8 +17,9 @@ func NewLedger(c *Client) *Ledger { return &Ledger{c} }
 // How often, and how much later each time, a write without an answer is looked
 // for.
 const (
-	recordLooks = 3
-	recordWait  = 500 * time.Millisecond
+	recordLooks  = 3
+	recordWait   = 500 * time.Millisecond
+	recordWithin = 5 * time.Second // all of it
 )
 
 // Record writes the event as a comment, and gives its link. It POSTs once: a
@@ -36,6 +37,8 @@ func (l *Ledger) Record(ctx context.Context, ev channels.Event) (string, error) 
 	if !errors.As(err, &unknown) {
 		return r.Link, err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, recordWithin, errors.New("not seen within 5s"))
+	defer cancel()
 	for n := range recordLooks {
 		if !pause(ctx, recordWait<<n) {
 			break

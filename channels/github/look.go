@@ -2,6 +2,7 @@ package github
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -22,6 +23,9 @@ const (
 // Look implements channels.Witness: it reads the ticket's comments since the
 // send, all pages, for one that bears the event's marker and is by the account
 // of our token. What it does not see after a complete reading is not there.
+//
+// The token needs to read the issues of the repository. What does not come from
+// GitHub itself, and an answer of another time than ours, proves nothing.
 func (c *Channel) Look(ctx context.Context, d channels.Delivery, since time.Time) (channels.Sighting, error) {
 	r, complete, err := c.o.Client.find(ctx, d.Event, since.Add(-lookBack))
 	switch {
@@ -42,11 +46,11 @@ func (c *Client) find(ctx context.Context, e channels.Event, since time.Time) (
 	if !ok {
 		return nil, false, noTicket()
 	}
-	me, err := c.Self(ctx)
+	me, a, err := c.self(ctx)
 	if err != nil {
-		return nil, false, err
+		return nil, false, lookError(a, err)
 	}
-	opts := &gh.IssueListCommentsOptions{ListOptions: gh.ListOptions{PerPage: 100, Page: 1}}
+	opts := &gh.IssueListCommentsOptions{ListOptions: gh.ListOptions{PerPage: PageSize, Page: 1}}
 	if !since.IsZero() {
 		opts.Since = &since
 	}
@@ -56,21 +60,55 @@ func (c *Client) find(ctx context.Context, e channels.Event, since time.Time) (
 			page, resp, err = api.Issues.ListComments(ctx, t.owner, t.repo, t.number, opts)
 			return resp, err
 		})
-		if err != nil {
-			return nil, false, err
+		switch {
+		case err != nil:
+			return nil, false, lookError(a, err)
+		case page == nil: // "null"
+			return nil, false, &channels.Uncertain{Code: "not_json"}
 		}
 		for _, comment := range page {
+			if comment.GetID() <= 0 {
+				return nil, false, &channels.Uncertain{Code: "no_id"}
+			}
 			mark := ParseMark(comment.GetBody())
 			if mark != nil && mark.ID == e.ID && comment.GetUser().GetID() == me.ID {
 				return &channels.Receipt{Ref: commentRef(comment.GetID()), Link: comment.GetHTMLURL()}, false, nil
 			}
 		}
-		if a.Next == 0 {
+		switch {
+		case a.Next != 0:
+			opts.Page = a.Next
+		case len(page) >= PageSize: // a full page may be followed by one, whoever lost the link to it
+			opts.Page++
+		case !since.IsZero() && !a.Date.IsZero() && time.Since(a.Date) > lookBack:
+			// Our clock is ahead of GitHub's by more than we look back.
+			return nil, false, &channels.Uncertain{Code: "clock"}
+		default:
 			return nil, true, nil
 		}
-		opts.Page = a.Next
 	}
 	return nil, false, nil
+}
+
+// lookError gives the error of a look-up for what a call ended with. Only GitHub
+// itself can say that it will never tell: a page in between cannot.
+func lookError(a Answer, err error) error {
+	var refusal *channels.Refusal
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	r := *refusal
+	switch standing := r.Reason == channels.ReasonAuth || r.Reason == channels.ReasonConfig; {
+	case standing && strings.HasPrefix(r.Code, "http_") && !a.own:
+		r.Reason = channels.ReasonOther
+	case r.Code == "deleted":
+		r.Reason = channels.ReasonConfig
+	case standing && r.Code == "http_404":
+		r.Detail = "it is not there, or the token may not read it: it needs issues=read"
+	case standing && r.Code == "http_403":
+		r.Detail = "the token needs issues=read"
+	}
+	return &r
 }
 
 // takenAt is when the event got its id, as far as the id tells; zero when it was

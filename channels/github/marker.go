@@ -46,13 +46,15 @@ func readMark(body string) (mark *channels.Mark, sum, rest string) {
 }
 
 // sign puts the marker over a body. mark.Ours is not looked at. An id or a
-// code that a marker cannot carry is an error.
+// code that a marker cannot carry is an error. What is not UTF-8 is replaced
+// here, before the sum is taken, and not by JSON after it.
 func sign(mark channels.Mark, rest string) (string, error) {
 	if !markerID.MatchString(mark.ID) || (mark.Code != "" && !markerCode.MatchString(mark.Code)) {
 		return "", &channels.Refusal{
 			Reason: channels.ReasonUnacceptable, Code: "bad_id", Detail: "the id or the code does not fit into a marker",
 		}
 	}
+	rest, _ = channels.CleanText(rest)
 	return signWith(mark, sumOf(rest), rest), nil
 }
 

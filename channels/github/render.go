@@ -2,12 +2,9 @@ package github
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/rivo/uniseg"
 
 	"the-loop/channels"
 )
@@ -16,62 +13,15 @@ import (
 // measured 65,536 characters, and more in bytes.
 const maxComment = 65_536
 
-// noticeRoom is for the notice of a cut.
-const noticeRoom = 120
-
-// zeroWidth is put where GitHub would see more than text: behind the "@" of a
-// mention, into "<!--", before the number of a reference. It is seen by nobody,
-// and the text reads as it was written.
-const zeroWidth = "\u200b"
-
-var (
-	mention  = regexp.MustCompile(`@([A-Za-z0-9])`)
-	closing  = regexp.MustCompile(`(?i)\b((?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+(?:[\w.-]+/[\w.-]+)?)#([0-9])`)
-	closeURL = regexp.MustCompile(`(?i)\b((?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+)(https?://)`)
-	shortRef = regexp.MustCompile(`#([0-9])`)
-	ghRef    = regexp.MustCompile(`(?i)\b(GH-)([0-9])`)
+// What is not the text is bounded too, so that there is always room for it.
+const (
+	noticeRoom = 120  // for the notice of a cut
+	maxTitle   = 300  // of the headline
+	maxWord    = 80   // of a name
+	maxLink    = 1000 // a longer address stands in the text, where it may be cut
+	maxHint    = 8000 // a longer list of choices is not shown
+	maxEnding  = 500  // of the line that says how a question ended
 )
-
-// defuse keeps text that we did not write from doing anything on GitHub: it
-// mentions nobody, closes nothing and is no marker. Its Markdown stays.
-func defuse(text string) string {
-	text = strings.ReplaceAll(text, "<!--", "<"+zeroWidth+"!--")
-	text = mention.ReplaceAllString(text, "@"+zeroWidth+"$1")
-	text = closing.ReplaceAllString(text, "$1#"+zeroWidth+"$2")
-	return closeURL.ReplaceAllString(text, "$1"+zeroWidth+"$2")
-}
-
-// defuseAll is defuse for what a person answered: it refers to nothing either.
-func defuseAll(text string) string {
-	text = defuse(scrub(text))
-	text = shortRef.ReplaceAllString(text, "#"+zeroWidth+"$1")
-	return ghRef.ReplaceAllString(text, "$1"+zeroWidth+"$2")
-}
-
-// removed stands where a token stood.
-const removed = "[removed]"
-
-var tokens = []*regexp.Regexp{
-	regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`),
-	regexp.MustCompile(`\b(?:xox[a-z]|xapp)-[A-Za-z0-9-]{8,}`),
-	regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,})`),
-	regexp.MustCompile(`\bsk-[A-Za-z0-9_-]{16,}`),
-	regexp.MustCompile(`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b`),
-	regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{30,}`),
-	regexp.MustCompile(`\bwhsec_[A-Za-z0-9+/=]{16,}`),
-	regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*`),
-}
-
-var namedSecret = regexp.MustCompile(
-	`(?i)\b((?:password|passwd|passphrase|secret|token|api[_-]?key)["']?\s*[:=]\s*["']?)([^\s"'` + "`" + `]{6,})`)
-
-// scrub strikes out what looks like a token.
-func scrub(text string) string {
-	for _, t := range tokens {
-		text = t.ReplaceAllString(text, removed)
-	}
-	return namedSecret.ReplaceAllString(text, "${1}"+removed)
-}
 
 // rendered gives the body of the comment for an event, its marker on top. It is
 // no longer than maxComment: the text is cut, and neither the marker nor the
@@ -79,14 +29,11 @@ func scrub(text string) string {
 func rendered(d channels.Delivery, v channels.Verbosity, now time.Time) (string, error) {
 	e := d.Event
 	head := head(d, v, now)
-	body, tail := e.Body(v), ""
-	if e.Type == "session.reply" {
-		body = quote(defuseAll(e.Text))
-	} else {
-		body = defuse(body)
-	}
-	if e.URL != "" && !leadsTo(e.URL, e.WorkItem) {
-		tail += "\n\n" + defuse(channels.OneLine(e.URL))
+	body, tail := bodyOf(e, v), ""
+	if link := linkOf(e); utf8.RuneCountInString(link) > maxLink {
+		body = strings.TrimPrefix(body+"\n\n"+link, "\n\n")
+	} else if link != "" {
+		tail += "\n\n" + link
 	}
 	if d.Ended != "" {
 		tail += "\n\n" + endingOf(d.Ended)
@@ -102,20 +49,38 @@ func rendered(d channels.Delivery, v channels.Verbosity, now time.Time) (string,
 	return sign(channels.Mark{ID: e.ID, Code: asked.Code, Closed: d.Ended != ""}, text+tail)
 }
 
+// bodyOf is what people read between the headline and the link. An answer is a
+// person's words, and quoted.
+func bodyOf(e channels.Event, v channels.Verbosity) string {
+	switch {
+	case e.Type != "session.reply":
+		return defuse(e.Body(v))
+	case v == channels.Quiet || e.Text == "":
+		return ""
+	}
+	return quote(defuseAll(e.Text))
+}
+
 // head is the first line that people read.
 func head(d channels.Delivery, v channels.Verbosity, now time.Time) string {
-	e := d.Event
+	e, name := d.Event, ""
+	if e.Actor != nil && v != channels.Quiet {
+		name = word(e.Actor.Name)
+	}
 	title := strings.TrimSuffix(e.Headline(), " · "+e.WorkItem) // it stands on that ticket
-	line := "**" + defuse(title) + "**"
-	if e.Actor != nil && e.Actor.Name != "" && v != channels.Quiet {
-		line += " · " + defuseAll(channels.OneLine(e.Actor.Name))
+	line := "**" + defuse(cutLine(title, maxTitle)) + "**"
+	switch {
+	case name != "" && e.Type == "session.reply":
+		line = "**" + name + " answered:**"
+	case name != "":
+		line += " · " + name
 	}
 	if e.Type == "session.reply" {
 		if code, ok := e.Detail["code"].(string); ok {
-			line += " · " + channels.OneLine(code)
+			line += " · " + word(code)
 		}
 		if via, ok := e.Detail["via"].(string); ok {
-			line += " · via " + channels.OneLine(via)
+			line += " · via " + word(via)
 		}
 	}
 	if late := d.LateNote(now); late != "" {
@@ -124,21 +89,34 @@ func head(d channels.Delivery, v channels.Verbosity, now time.Time) string {
 	return line
 }
 
+// word is a name or the like, on one line.
+func word(s string) string { return defuseAll(cutLine(channels.OneLine(s), maxWord)) }
+
+// linkOf is the event's address, "" when it has none or it leads to the ticket
+// that the comment stands on.
+func linkOf(e channels.Event) string {
+	if e.URL == "" || leadsTo(e.URL, e.WorkItem) {
+		return ""
+	}
+	return defuse(channels.OneLine(e.URL))
+}
+
 // hintOf says how to answer, "" for what is no question.
 func hintOf(e channels.Event) string {
 	asked, ok := channels.AskedOf(e)
 	if !ok {
 		return ""
 	}
-	return defuse(asked.Hint())
+	if hint := defuse(asked.Hint()); utf8.RuneCountInString(hint) <= maxHint {
+		return hint
+	}
+	asked.Choices = nil
+	return cutLine(defuse(asked.Hint()), maxHint) // a code of that length is no code, see sign
 }
 
-// maxEnding is how long the line may be that says how a question ended.
-const maxEnding = 500
-
-// endingOf is that line.
+// endingOf is the line that says how a question ended.
 func endingOf(how string) string {
-	return "**✅ " + cut(defuseAll(channels.OneLine(how)), maxEnding) + "**"
+	return "**✅ " + cutLine(defuseAll(channels.OneLine(how)), maxEnding) + "**"
 }
 
 // leadsTo reports whether an address is that of the work item itself, or of a
@@ -146,27 +124,4 @@ func endingOf(how string) string {
 func leadsTo(address, workItem string) bool {
 	m := linkPattern.FindStringSubmatch(address)
 	return m != nil && strings.EqualFold(fmt.Sprintf("github:%s/%s#%s", m[1], m[2], m[3]), workItem)
-}
-
-// quote puts "> " before each line.
-func quote(text string) string {
-	return "> " + strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\n", "\n> ")
-}
-
-// cut is the text if it fits into room characters, else its beginning, between
-// two grapheme clusters, and a notice.
-func cut(text string, room int) string {
-	if utf8.RuneCountInString(text) <= room {
-		return text
-	}
-	pos, used, state := 0, 0, -1
-	for pos < len(text) {
-		cluster, _, _, next := uniseg.FirstGraphemeClusterInString(text[pos:], state)
-		n := utf8.RuneCountInString(cluster)
-		if used+n > room-noticeRoom {
-			break
-		}
-		pos, used, state = pos+len(cluster), used+n, next
-	}
-	return fmt.Sprintf("%s\n\n_… cut here: %d more characters_", text[:pos], utf8.RuneCountInString(text[pos:]))
 }

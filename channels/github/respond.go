@@ -52,29 +52,29 @@ func (r *Responder) Settle(ctx context.Context, q channels.Delivery, refs []stri
 	if err != nil || id == 0 {
 		return err
 	}
-	var now *gh.IssueComment
-	_, err = r.client.Call(ctx, func(api *gh.Client) (resp *gh.Response, err error) {
-		now, resp, err = api.Issues.GetComment(ctx, t.owner, t.repo, id)
-		return resp, err
-	})
+	now, a, err := r.client.commentBy(ctx, t, id)
 	if err != nil {
-		return unlessGone(err)
+		return unlessGone(lookError(a, err))
 	}
-	mark, _, rest := readMark(now.GetBody())
+	mark, sum, rest := readMark(now.GetBody())
 	if mark == nil || mark.ID != q.Event.ID || mark.Closed {
 		return nil
 	}
 	rest = strings.TrimRight(strings.TrimSuffix(strings.ReplaceAll(rest, "\r\n", "\n"), hintOf(q.Event)), "\n")
-	body, err := sign(channels.Mark{ID: mark.ID, Code: mark.Code, Closed: true},
-		cut(endingOf(how)+"\n\n"+rest, maxComment-maxMarker))
+	rest = cut(endingOf(how)+"\n\n"+rest, maxComment-maxMarker)
+	closed := channels.Mark{ID: mark.ID, Code: mark.Code, Closed: true}
+	body, err := sign(closed, rest)
 	if err != nil {
 		return err
 	}
-	_, err = r.client.Call(ctx, func(api *gh.Client) (*gh.Response, error) {
+	if !mark.Ours {
+		body = signWith(closed, sum, rest) // somebody's words stand in it, which must not become ours
+	}
+	a, err = r.client.Call(ctx, func(api *gh.Client) (*gh.Response, error) {
 		_, resp, err := api.Issues.UpdateComment(ctx, t.owner, t.repo, id, gh.IssueCommentRequest{Body: body})
 		return resp, err
 	})
-	return unlessGone(err)
+	return unlessGone(lookError(a, err))
 }
 
 // commentOf gives the number of the question's comment, 0 when it is not there.
@@ -92,10 +92,12 @@ func (r *Responder) commentOf(ctx context.Context, e channels.Event, refs []stri
 	return id, nil
 }
 
-// unlessGone is err, and nil when it says that the comment is not there.
+// unlessGone is the error of lookError, and nil when it says that the comment,
+// or its ticket, is not there.
 func unlessGone(err error) error {
-	var refusal *channels.Refusal
-	if errors.As(err, &refusal) && (refusal.Code == "http_404" || refusal.Code == "http_410") {
+	var r *channels.Refusal
+	if errors.As(err, &r) && r.Reason == channels.ReasonConfig &&
+		(r.Code == "http_404" || r.Code == "http_410" || r.Code == "deleted") {
 		return nil
 	}
 	return err
@@ -108,18 +110,55 @@ func (r *Responder) Tell(ctx context.Context, at channels.Place, id, _, text str
 	if !ok {
 		return noTicket()
 	}
-	body, err := sign(channels.Mark{ID: id}, defuseAll(text))
+	body, err := sign(channels.Mark{ID: id}, cut(defuseAll(text), maxComment-maxMarker))
 	if err != nil {
 		return err
 	}
-	kind, ref, ok := parseRef(at.ID)
-	if !ok || kind != "inline" {
+	var thread int64
+	if kind, ref, ok := parseRef(at.ID); ok && kind == "inline" {
+		if thread, err = r.threadOf(ctx, t, ref); err != nil {
+			return err
+		}
+	}
+	if thread == 0 {
 		_, err := r.client.comment(ctx, t, body)
 		return err
 	}
-	_, err = r.client.Call(ctx, func(api *gh.Client) (*gh.Response, error) {
-		_, resp, err := api.PullRequests.CreateCommentInReplyTo(ctx, t.owner, t.repo, t.number, body, ref)
+	var made *gh.PullRequestComment
+	_, err = r.client.Call(ctx, func(api *gh.Client) (resp *gh.Response, err error) {
+		made, resp, err = api.PullRequests.CreateCommentInReplyTo(ctx, t.owner, t.repo, t.number, body, thread)
 		return resp, err
 	})
+	if err == nil && made.GetID() <= 0 {
+		return &channels.Uncertain{Code: "no_id"}
+	}
 	return err
+}
+
+// threadOf gives the inline comment that one belongs under: GitHub takes no reply
+// to a reply (docs.github.com/rest, "Create a reply for a review comment"). It
+// is 0 when the comment is gone. Nothing is written: the error is a refusal, so
+// that what was to be said is tried again.
+func (r *Responder) threadOf(ctx context.Context, t ticket, id int64) (int64, error) {
+	var there *gh.PullRequestComment
+	a, err := r.client.Call(ctx, func(api *gh.Client) (resp *gh.Response, err error) {
+		there, resp, err = api.PullRequests.GetComment(ctx, t.owner, t.repo, id)
+		return resp, err
+	})
+	var unknown *channels.Uncertain
+	if err == nil && there.GetID() != id {
+		err = &channels.Uncertain{Code: "no_id"}
+	}
+	if errors.As(err, &unknown) {
+		return 0, &channels.Refusal{
+			Reason: channels.ReasonOther, Code: unknown.Code, Detail: unknown.Detail, Err: unknown.Err,
+		}
+	}
+	if err != nil {
+		return 0, unlessGone(lookError(a, err))
+	}
+	if of := there.GetInReplyTo(); of > 0 {
+		return of, nil
+	}
+	return id, nil
 }

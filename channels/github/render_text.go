@@ -1,0 +1,166 @@
+package github
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rivo/uniseg"
+)
+
+// zeroWidth is put where GitHub would see more than text: behind the "@" of a
+// mention, into "<!--" and "&#64;", before the number of a reference. It is
+// U+200B: not a letter, so that no name or number begins behind it, and not
+// white space to Markdown, so that nothing else changes. It is seen by nobody,
+// and the text, in a code block too, reads as it was written.
+const zeroWidth = "\u200b"
+
+var (
+	// htmlBlock begins a line that GitHub shows nothing of, nor of what follows
+	// until it is ended: a declaration or a processing instruction.
+	htmlBlock = regexp.MustCompile(`(?m)^([ \t]*<)([!?])`)
+	// charRef is "@" or "#" in other words: GitHub looks for mentions in what
+	// Markdown has made of them.
+	charRef  = regexp.MustCompile(`(?i)&(#|commat;|num;)`)
+	closing  = regexp.MustCompile(`(?i)\b((?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+(?:[\w.-]+/[\w.-]+)?)#([0-9])`)
+	closeGH  = regexp.MustCompile(`(?i)\b((?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+GH-)([0-9])`)
+	closeURL = regexp.MustCompile(`(?i)\b((?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+)(https?://)`)
+	shortRef = regexp.MustCompile(`#([0-9])`)
+	ghRef    = regexp.MustCompile(`(?i)\b(GH-)([0-9])`)
+	// pathURL is an address up to its host, and the rest of it.
+	pathURL = regexp.MustCompile("(?i)\\bhttps?://[^\\s/<>()\\[\\]\"'`]+/[^\\s<>()\\[\\]\"'`]*")
+)
+
+// defuse keeps text that we did not write from doing anything on GitHub: it
+// mentions nobody, closes nothing, is no marker and hides nothing of what
+// follows. Its other Markdown stays. In the path of an address "@" becomes
+// "%40", which leads to the same place; zeroWidth would not.
+func defuse(text string) string {
+	text = strings.ReplaceAll(text, "<!--", "<"+zeroWidth+"!--")
+	text = htmlBlock.ReplaceAllString(text, "$1"+zeroWidth+"$2")
+	text = charRef.ReplaceAllString(text, "&"+zeroWidth+"$1")
+	text = pathURL.ReplaceAllStringFunc(text, escapeAt)
+	text = strings.ReplaceAll(text, "@", "@"+zeroWidth)
+	text = closing.ReplaceAllString(text, "$1#"+zeroWidth+"$2")
+	text = closeGH.ReplaceAllString(text, "$1"+zeroWidth+"$2")
+	return closeURL.ReplaceAllString(text, "$1"+zeroWidth+"$2")
+}
+
+// escapeAt writes "@" behind the host of an address as an address may.
+func escapeAt(address string) string {
+	host := strings.Index(address, "//") + len("//")
+	path := host + strings.Index(address[host:], "/")
+	return address[:path] + strings.ReplaceAll(address[path:], "@", "%40")
+}
+
+// defuseAll is defuse for what a person answered: it refers to nothing either,
+// and holds no token.
+func defuseAll(text string) string {
+	text = defuse(scrub(text))
+	text = shortRef.ReplaceAllString(text, "#"+zeroWidth+"$1")
+	return ghRef.ReplaceAllString(text, "$1"+zeroWidth+"$2")
+}
+
+// removed stands where a token stood.
+const removed = "[removed]"
+
+var tokens = []*regexp.Regexp{
+	regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]+-----.*?(-----END [A-Z0-9 ]+-----|$)`),
+	regexp.MustCompile(`\b(?:xox[a-z]|xapp)-[A-Za-z0-9-]{8,}`),
+	regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,})`),
+	regexp.MustCompile(`\bsk-[A-Za-z0-9_-]{16,}`),
+	regexp.MustCompile(`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b`),
+	regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{30,}`),
+	regexp.MustCompile(`\bwhsec_[A-Za-z0-9+/=]{16,}`),
+	regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*`),
+}
+
+// named are values behind a name that says what they are: "DB_PASSWORD=…",
+// "token: …", "Authorization: Bearer …". A short word behind "token" is one.
+var named = []*regexp.Regexp{
+	regexp.MustCompile(`(?i)\b([\w-]*(?:password|passwd|passphrase)(?:[_-]\w+)*["']?[ \t]*[:=][ \t]*)` +
+		`(?:"[^"\n]+"|'[^'\n]+'|[^\s"'` + "`" + `]+)`),
+	regexp.MustCompile(`(?i)\b([\w-]*(?:secret|token|api[_-]?key)(?:[_-]\w+)*["']?[ \t]*[:=][ \t]*)` +
+		`(?:"[^"\n]+"|'[^'\n]+'|[^\s"'` + "`" + `]{6,})`),
+	regexp.MustCompile(`(?i)\b((?:bearer|basic)[ \t]+)[A-Za-z0-9._~+/=-]{16,}`),
+}
+
+// scrub strikes out what looks like a token.
+func scrub(text string) string {
+	for _, t := range tokens {
+		text = t.ReplaceAllString(text, removed)
+	}
+	for _, n := range named {
+		text = n.ReplaceAllString(text, "${1}"+removed)
+	}
+	return text
+}
+
+// lineBreaks writes all that ends a line in Markdown as "\n".
+var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
+// quote puts "> " before each line.
+func quote(text string) string {
+	return "> " + strings.ReplaceAll(lineBreaks.Replace(text), "\n", "\n> ")
+}
+
+// cut is the text if it fits into room characters, else its beginning, between
+// two grapheme clusters, and a notice. A code block that is open at the end is
+// ended, so that what follows is none of it.
+func cut(text string, room int) string {
+	if whole := closeFence(text); utf8.RuneCountInString(whole) <= room {
+		return whole
+	}
+	pos := cutPoint(text, room-noticeRoom)
+	return fmt.Sprintf("%s\n\n_… cut here: %d more characters_",
+		closeFence(text[:pos]), utf8.RuneCountInString(text[pos:]))
+}
+
+// cutLine is cut for something short, which is one line.
+func cutLine(text string, room int) string {
+	if utf8.RuneCountInString(text) <= room {
+		return text
+	}
+	return text[:cutPoint(text, room-1)] + "…"
+}
+
+// cutPoint is how many bytes of the text's first grapheme clusters fit into room
+// characters.
+func cutPoint(text string, room int) int {
+	pos, used, state := 0, 0, -1
+	for pos < len(text) {
+		cluster, _, _, next := uniseg.FirstGraphemeClusterInString(text[pos:], state)
+		n := utf8.RuneCountInString(cluster)
+		if used+n > room {
+			break
+		}
+		pos, used, state = pos+len(cluster), used+n, next
+	}
+	return pos
+}
+
+// maxFence is the longest fence of a code block that is ended for its writer.
+const maxFence = 40
+
+var fencePattern = regexp.MustCompile("^ {0,3}(`{3,}|~{3,})(.*)$")
+
+// closeFence ends the code block that is open at the end of the text, if one is
+// (spec.commonmark.org, "Fenced code blocks").
+func closeFence(text string) string {
+	open := ""
+	for line := range strings.SplitSeq(lineBreaks.Replace(text), "\n") {
+		m := fencePattern.FindStringSubmatch(line)
+		switch {
+		case m == nil:
+		case open == "" && (m[1][0] == '~' || !strings.Contains(m[2], "`")):
+			open = m[1]
+		case open != "" && m[1][0] == open[0] && len(m[1]) >= len(open) && strings.TrimSpace(m[2]) == "":
+			open = ""
+		}
+	}
+	if open == "" || len(open) > maxFence {
+		return text
+	}
+	return text + "\n" + open
+}
