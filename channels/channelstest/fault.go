@@ -12,8 +12,17 @@ import (
 // Fault is something that a Server does instead of answering as it should. The
 // connection is closed afterwards.
 type Fault struct {
-	unread bool // act before the request is read
-	act    func(c net.Conn)
+	unread bool   // act before the request is read
+	to     string // what the path of the request must end in; "" for any
+	act    func(c net.Conn, r Request)
+}
+
+// To is the fault for the next request to a path that ends so, such as
+// "/chat.postMessage", whatever else is asked for before that. It is for Queue,
+// and not for a fault that does not read the request.
+func (f Fault) To(path string) Fault {
+	f.to = path
+	return f
 }
 
 // Answer sends that status, each of the headers ("Retry-After: 30"), and the
@@ -25,21 +34,21 @@ func Answer(status int, body string, headers ...string) Fault {
 
 // Raw sends these bytes after it has read the request.
 func Raw(answer string) Fault {
-	return Fault{act: func(c net.Conn) { _, _ = io.WriteString(c, answer) }}
+	return Fault{act: func(c net.Conn, _ Request) { _, _ = io.WriteString(c, answer) }}
 }
 
 // DropUnread cuts the connection with a reset without reading the request.
-func DropUnread() Fault { return Fault{unread: true, act: reset} }
+func DropUnread() Fault { return Fault{unread: true, act: func(c net.Conn, _ Request) { reset(c) }} }
 
 // DropRead reads the request and cuts the connection without a word.
-func DropRead() Fault { return Fault{act: func(net.Conn) {}} }
+func DropRead() Fault { return Fault{act: func(net.Conn, Request) {}} }
 
 // Hang reads the request and never answers, until the client gives up.
 func Hang() Fault { return HangAfter(func() {}) }
 
 // HangAfter reads the request, calls then, and never answers.
 func HangAfter(then func()) Fault {
-	return Fault{act: func(c net.Conn) {
+	return Fault{act: func(c net.Conn, _ Request) {
 		then()
 		_, _ = io.Copy(io.Discard, c)
 	}}
@@ -47,7 +56,7 @@ func HangAfter(then func()) Fault {
 
 // HangInBody answers with that status and never sends the body it announced.
 func HangInBody(status int) Fault {
-	return Fault{act: func(c net.Conn) {
+	return Fault{act: func(c net.Conn, _ Request) {
 		_, _ = io.WriteString(c, head(status, "Content-Length: 100")+"{")
 		_, _ = io.Copy(io.Discard, c)
 	}}
@@ -56,7 +65,7 @@ func HangInBody(status int) Fault {
 // Drip answers with that status, one byte of an endless body each time every
 // has passed, until the client gives up.
 func Drip(status int, every time.Duration) Fault {
-	return Fault{act: func(c net.Conn) {
+	return Fault{act: func(c net.Conn, _ Request) {
 		_, err := io.WriteString(c, head(status))
 		tick := time.NewTicker(every)
 		defer tick.Stop()
@@ -69,7 +78,7 @@ func Drip(status int, every time.Duration) Fault {
 
 // ResetInBody answers with that status and resets the connection in the body.
 func ResetInBody(status int) Fault {
-	return Fault{act: func(c net.Conn) {
+	return Fault{act: func(c net.Conn, _ Request) {
 		_, _ = io.WriteString(c, head(status, "Content-Length: 100")+"{")
 		reset(c)
 	}}

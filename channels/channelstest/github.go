@@ -234,16 +234,11 @@ func (g *GitHub) Calls() (calls []string) {
 }
 
 // StoreThen is a Fault: what the request asked for is done, and then the other
-// fault is met: Answer(500, "") denies it, DropRead() loses the answer. One
-// request at a time.
+// fault is met: Answer(500, "") denies it, DropRead() loses the answer.
 func (g *GitHub) StoreThen(f Fault) Fault {
-	return Fault{act: func(c net.Conn) {
-		all := g.Requests()
-		last := all[len(all)-1]
-		r := httptest.NewRequest(last.Method, last.URI, strings.NewReader(string(last.Body)))
-		r.Header = last.Header
-		g.ServeHTTP(httptest.NewRecorder(), r)
-		f.act(c)
+	return Fault{act: func(c net.Conn, r Request) {
+		g.ServeHTTP(httptest.NewRecorder(), r.again())
+		f.act(c, r)
 	}}
 }
 

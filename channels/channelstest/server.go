@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -33,6 +35,13 @@ type Request struct {
 	URI    string
 	Header http.Header
 	Body   []byte
+}
+
+// again is the same request for a handler.
+func (r Request) again() *http.Request {
+	req := httptest.NewRequest(r.Method, r.URI, bytes.NewReader(r.Body))
+	req.Header = r.Header
+	return req
 }
 
 // NewServer starts a server. A nil handler answers 200 "ok".
@@ -83,8 +92,8 @@ func (s *Server) Up() {
 	s.wg.Go(func() { s.accept(l) })
 }
 
-// Queue gives one fault to each of the next requests, in order. After them the
-// server does what it did before.
+// Queue gives one fault to each of the next requests, in order, but see
+// Fault.To. After them the server does what it did before.
 func (s *Server) Queue(faults ...Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +161,7 @@ func (s *Server) serve(c net.Conn) {
 		}
 		fault := s.nextFault()
 		if fault != nil && fault.unread {
-			fault.act(c)
+			fault.act(c, Request{})
 			return
 		}
 		req, err := http.ReadRequest(r)
@@ -163,11 +172,15 @@ func (s *Server) serve(c net.Conn) {
 		if err != nil {
 			return
 		}
+		whole := Request{req.Method, req.RequestURI, req.Header, body}
 		s.mu.Lock()
-		s.requests = append(s.requests, Request{req.Method, req.RequestURI, req.Header, body})
+		s.requests = append(s.requests, whole)
+		if fault == nil {
+			fault = s.take(func(f Fault) bool { return f.to != "" && strings.HasSuffix(req.URL.Path, f.to) })
+		}
 		s.mu.Unlock()
 		if fault != nil {
-			fault.act(c)
+			fault.act(c, whole)
 			return
 		}
 		req.Body = io.NopCloser(bytes.NewReader(body))
@@ -180,11 +193,21 @@ func (s *Server) serve(c net.Conn) {
 func (s *Server) nextFault() *Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.queue) == 0 {
-		return s.always
+	if f := s.take(func(f Fault) bool { return f.to == "" }); f != nil {
+		return f
 	}
-	f := s.queue[0]
-	s.queue = s.queue[1:]
+	return s.always
+}
+
+// take takes the first fault that matches out of the queue, nil for none. The
+// lock is held.
+func (s *Server) take(match func(Fault) bool) *Fault {
+	i := slices.IndexFunc(s.queue, match)
+	if i < 0 {
+		return nil
+	}
+	f := s.queue[i]
+	s.queue = slices.Delete(s.queue, i, i+1)
 	return &f
 }
 

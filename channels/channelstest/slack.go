@@ -162,19 +162,19 @@ func SlackError(code string) Fault {
 }
 
 // StoreThen is a Fault: what the request asked for is done, and then the other
-// fault is met: DropRead() loses the answer. One request at a time.
+// fault is met: DropRead() loses the answer.
 func (s *Slack) StoreThen(f Fault) Fault {
-	return Fault{act: func(c net.Conn) {
-		s.replay()
-		f.act(c)
+	return Fault{act: func(c net.Conn, r Request) {
+		s.replay(r)
+		f.act(c, r)
 	}}
 }
 
 // ByteByByte is a Fault: the ordinary answer comes a byte at a time, every so
-// often. One request at a time.
+// often.
 func (s *Slack) ByteByByte(every time.Duration) Fault {
-	return Fault{act: func(c net.Conn) {
-		w := s.replay()
+	return Fault{act: func(c net.Conn, r Request) {
+		w := s.replay(r)
 		_, err := io.WriteString(c, head(w.Code, fmt.Sprintf("Content-Length: %d", w.Body.Len())))
 		tick := time.NewTicker(every)
 		defer tick.Stop()
@@ -185,14 +185,10 @@ func (s *Slack) ByteByByte(every time.Duration) Fault {
 	}}
 }
 
-// replay does what the request that was read last asks for.
-func (s *Slack) replay() *httptest.ResponseRecorder {
-	all := s.Requests()
-	last := all[len(all)-1]
-	r := httptest.NewRequest(last.Method, last.URI, strings.NewReader(string(last.Body)))
-	r.Header = last.Header
+// replay does what the request asks for.
+func (s *Slack) replay(r Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, r)
+	s.ServeHTTP(w, r.again())
 	return w
 }
 

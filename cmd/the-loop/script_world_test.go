@@ -98,8 +98,9 @@ func slackd(ts *testscript.TestScript, _ bool, args []string) {
 
 // fault NAME down|up|heal, fault NAME token TOKEN, fault NAME unreadable SCOPE:
 // what the server is from now on.
-// fault NAME [once] drop|hang, answer STATUS [HEADER…], says CODE, or, for a
-// Slack, store-then-drop: what it does with every request, or with the next one.
+// fault NAME [once|to PATH] drop|hang, answer STATUS [HEADER…], says CODE, or,
+// for a Slack, store-then-drop: what it does with every request, with the next
+// one, or with the next one to a path that ends so.
 func fault(ts *testscript.TestScript, _ bool, args []string) {
 	want(ts, len(args) >= 2, "fault NAME WHAT [ARG…]")
 	w := stageOf(ts)
@@ -117,6 +118,8 @@ func fault(ts *testscript.TestScript, _ bool, args []string) {
 		w.slacks[args[0]].DenyReading(rest[0])
 	case what == "once" && len(rest) > 0:
 		s.Queue(w.fault(ts, args[0], rest))
+	case what == "to" && len(rest) > 1:
+		s.Queue(w.fault(ts, args[0], rest[1:]).To(rest[0]))
 	default:
 		s.Always(w.fault(ts, args[0], args[1:]))
 	}
