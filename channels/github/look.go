@@ -50,6 +50,7 @@ func (c *Client) find(ctx context.Context, e channels.Event, since time.Time) (
 	if err != nil {
 		return nil, false, lookError(a, err)
 	}
+	asked, _ := channels.AskedOf(e) // an id that was given by hand may be another machine's question too
 	opts := &gh.IssueListCommentsOptions{ListOptions: gh.ListOptions{PerPage: PageSize, Page: 1}}
 	if !since.IsZero() {
 		opts.Since = &since
@@ -71,7 +72,7 @@ func (c *Client) find(ctx context.Context, e channels.Event, since time.Time) (
 				return nil, false, &channels.Uncertain{Code: "no_id"}
 			}
 			mark := ParseMark(comment.GetBody())
-			if mark != nil && mark.ID == e.ID && comment.GetUser().GetID() == me.ID {
+			if mark != nil && mark.ID == e.ID && mark.Code == asked.Code && comment.GetUser().GetID() == me.ID {
 				return &channels.Receipt{Ref: commentRef(comment.GetID()), Link: comment.GetHTMLURL()}, false, nil
 			}
 		}

@@ -15,12 +15,15 @@ import (
 
 const (
 	// startBefore is how far before it was first asked about a ticket is read
-	// from: that time is by our clock, and GitHub's may be behind it.
+	// from.
 	startBefore = time.Minute
 	// startRepo is how far back a whole repository is read the first time. Who
 	// asked longer ago on a ticket of it is heard too, see Places. What is older
 	// is nobody's answer, and would fill an inbox that did not exist then.
 	startRepo = time.Hour
+	// startMarks is how far before that we look for questions of others that may
+	// still be open: as long as questions live by default.
+	startMarks = 7 * 24 * time.Hour
 )
 
 // SourceOptions say what is read.
@@ -41,7 +44,11 @@ type Source struct {
 
 	mu    sync.Mutex
 	since map[string]time.Time // of each place, when it was first asked about
-	known bool                 // who we are was asked
+
+	// Read's alone.
+	known bool          // who we are was asked
+	clock bool          // GitHub was asked what time it is
+	ahead time.Duration // of GitHub's clock is ours, by its last answer
 }
 
 // NewSource gives the source. Nothing is read.
@@ -92,8 +99,7 @@ func (s *Source) Places(items []channels.Watched) []channels.ReadPlace {
 	return places
 }
 
-// start is where a place without a cursor is read from. It is the one time that
-// our clock is compared to GitHub's.
+// start is where a place without a cursor is read from, by GitHub's clock.
 func (s *Source) start(p channels.ReadPlace) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +110,14 @@ func (s *Source) start(p channels.ReadPlace) time.Time {
 			from = first
 		}
 	}
-	return from.UTC().Truncate(time.Second)
+	return from.Add(-s.ahead).UTC().Truncate(time.Second)
+}
+
+// hear takes GitHub's clock from an answer.
+func (s *Source) hear(a Answer) {
+	if !a.Date.IsZero() {
+		s.clock, s.ahead = true, time.Since(a.Date)
+	}
 }
 
 // Read gives what was written or edited since the cursor, in the order of time,
@@ -113,16 +126,21 @@ func (s *Source) start(p channels.ReadPlace) time.Time {
 // returned beside the others' messages. A limit of GitHub's ends the reading,
 // with a *channels.Refusal that says how long to wait.
 //
+// Without a cursor it begins a minute before the place was first asked about,
+// and of what is older in the seven days before, it gives the comments with the
+// marker of a question: a question of another root may be open there.
+//
 // before is asked under the names "user", "issues/comments", "pulls",
 // "pulls/comments" and "pulls/reviews".
 func (s *Source) Read(
 	ctx context.Context, p channels.ReadPlace, from json.RawMessage, before func(ctx context.Context, method string) error,
 ) ([]channels.Message, json.RawMessage, error) {
 	r := &reading{s: s, before: before, reviews: map[int64]time.Time{}}
-	if err := r.whoAmI(ctx); err != nil {
-		return nil, from, err
+	c := decodeCursor(from)
+	if err := r.whoAmI(ctx, c.fresh()); err != nil {
+		return nil, from, bare(err)
 	}
-	c := decodeCursor(from, s.start(p))
+	c.begin(s.start(p))
 	var err error
 	switch {
 	case p.Repo != "":
@@ -132,10 +150,6 @@ func (s *Source) Read(
 	default:
 		err = noTicket()
 	}
-	var held *heldError
-	if errors.As(err, &held) {
-		err = held.err
-	}
 	next, encodeErr := json.Marshal(c)
 	if encodeErr != nil {
 		return nil, from, encodeErr
@@ -143,7 +157,7 @@ func (s *Source) Read(
 	slices.SortStableFunc(r.out, func(a, b channels.Message) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Key, b.Key))
 	})
-	return r.out, next, err
+	return r.out, next, bare(err)
 }
 
 // reading is one Read.
@@ -155,14 +169,25 @@ type reading struct {
 	out     []channels.Message
 }
 
-func (r *reading) whoAmI(ctx context.Context) error {
+// whoAmI asks who we are and, for a start, what time it is at GitHub: nothing
+// tells that when the client knew already who we are.
+func (r *reading) whoAmI(ctx context.Context, start bool) error {
 	if !r.s.known {
 		if err := r.before(ctx, "user"); err != nil {
 			return err
 		}
 	}
-	me, err := r.s.client.Self(ctx)
-	r.us, r.s.known = me.ID, err == nil
+	me, a, err := r.s.client.self(ctx)
+	if r.us, r.s.known = me.ID, err == nil; err != nil {
+		return err
+	}
+	r.s.hear(a)
+	if !start || r.s.clock {
+		return nil
+	}
+	var again json.RawMessage
+	_, _, err = r.get(ctx, request{method: "user", path: "user"}, &again)
+	r.s.clock = err == nil // it may not say
 	return err
 }
 
@@ -200,6 +225,15 @@ type heldError struct{ err error }
 
 func (e *heldError) Error() string { return e.err.Error() }
 func (e *heldError) Unwrap() error { return e.err }
+
+// bare gives what before returned as it was, and any other error too.
+func bare(err error) error {
+	var held *heldError
+	if errors.As(err, &held) {
+		return held.err
+	}
+	return err
+}
 
 // item reads a ticket. Whether it is a pull request is asked once.
 func (r *reading) item(ctx context.Context, workItem string, c *cursor) error {

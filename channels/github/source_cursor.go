@@ -29,29 +29,46 @@ type cursor struct {
 
 // track is how far one kind was read. All times are GitHub's.
 type track struct {
-	// Since is the last change that was seen.
+	// Since is until when every change was seen.
 	Since time.Time `json:"since"`
-	// Seen are those within the overlap, "id@second". After a failure others
-	// may stand here: what was given, while Since stays.
+	// Start is, until Since comes there, from when on all is given. Of what is
+	// older only questions are.
+	Start time.Time `json:"start,omitzero"`
+	// Seen are those within the overlap, "id@second", and later ones: what was
+	// given while Since could not move, after a failure or because something
+	// may have changed behind the reading.
 	Seen []string `json:"seen,omitempty"`
-	// ETag is of the first page as it is asked for now, when it was the only
-	// one and had room: then nothing can be new while it stays the same.
+	// ETag is of the first page as it is asked for now, when nothing can be new
+	// while it stays the same.
 	ETag string `json:"etag,omitempty"`
 }
 
-// decodeCursor reads a cursor. None, or one that cannot be read, begins at
-// start: what was given before is known by its key.
-func decodeCursor(raw json.RawMessage, start time.Time) cursor {
+// decodeCursor reads a cursor. One that cannot be read is none: what was given
+// before is known by its key.
+func decodeCursor(raw json.RawMessage) cursor {
 	var c cursor
 	if json.Unmarshal(raw, &c) != nil {
-		c = cursor{}
+		return cursor{}
 	}
-	for _, t := range []*track{&c.Comment, &c.Review, &c.Inline} {
+	return c
+}
+
+// fresh reports whether a kind was not begun.
+func (c cursor) fresh() bool {
+	return c.Comment.Since.IsZero() || c.Review.Since.IsZero() || c.Inline.Since.IsZero()
+}
+
+// begin lets what was not begun begin at start. Questions are comments, and are
+// looked for before it.
+func (c *cursor) begin(start time.Time) {
+	if c.Comment.Since.IsZero() {
+		c.Comment = track{Since: start.Add(-startMarks), Start: start}
+	}
+	for _, t := range []*track{&c.Review, &c.Inline} {
 		if t.Since.IsZero() {
 			*t = track{Since: start}
 		}
 	}
-	return c
 }
 
 // floor is from when on it is read.
@@ -63,6 +80,16 @@ type sighting struct {
 	at time.Time
 }
 
+// latest gives the time of the last of them, zero for none.
+func latest(seen []sighting) (at time.Time) {
+	for _, s := range seen {
+		if s.at.After(at) {
+			at = s.at
+		}
+	}
+	return at
+}
+
 func (s sighting) String() string {
 	return strconv.FormatInt(s.id, 10) + "@" + strconv.FormatInt(s.at.Unix(), 10)
 }
@@ -71,6 +98,10 @@ func (s sighting) String() string {
 func (t track) has(s sighting) bool {
 	return s.at.Before(t.floor()) || slices.Contains(t.Seen, s.String())
 }
+
+// early reports whether it is from before the start, less the overlap that goes
+// for every Since.
+func (t track) early(s sighting) bool { return s.at.Before(t.Start.Add(-overlap)) }
 
 // note adds what was seen, and leaves Since.
 func (t *track) note(seen []sighting) {
@@ -81,18 +112,17 @@ func (t *track) note(seen []sighting) {
 	}
 }
 
-// advance moves Since to the latest of to and what was seen, and forgets what
-// is behind the overlap then. It reports whether it moved.
+// advance notes what was seen, moves Since on to a time until which nothing can
+// have been missed, and forgets what is behind the overlap then. It reports
+// whether it moved.
 func (t *track) advance(to time.Time, seen []sighting) (moved bool) {
 	before := t.Since
 	t.note(seen)
-	for _, s := range seen {
-		if s.at.After(to) {
-			to = s.at
-		}
-	}
 	if to.After(t.Since) {
 		t.Since = to.UTC()
+	}
+	if !t.Since.Before(t.Start) {
+		t.Start = time.Time{}
 	}
 	floor := t.floor().Unix()
 	t.Seen = slices.DeleteFunc(t.Seen, func(s string) bool { return secondOf(s) < floor })

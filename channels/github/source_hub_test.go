@@ -32,7 +32,7 @@ func at(seconds int) string {
 type thing map[string]any
 
 // hub serves lists in GitHub's way: per_page, page, since, sort, direction,
-// Link and ETag.
+// Link, ETag and Date.
 type hub struct {
 	*channelstest.Server
 	mu    sync.Mutex
@@ -40,6 +40,8 @@ type hub struct {
 	pulls map[string]bool    // paths of pull requests
 	fail  func(r *http.Request) int
 	seen  func(r *http.Request)
+	ahead time.Duration // of the hub's clock is the test's
+	mute  bool          // it does not say what time it is
 }
 
 func newHub(t *testing.T) *hub {
@@ -69,6 +71,9 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	path := strings.ToLower(strings.TrimPrefix(r.URL.Path, "/api/v3/")) // GitHub takes any case
+	if !h.mute {
+		w.Header().Set("Date", time.Now().Add(-h.ahead).UTC().Format(http.TimeFormat))
+	}
 	if h.seen != nil {
 		h.seen(r)
 	}
@@ -194,13 +199,13 @@ func free(context.Context, string) error { return nil }
 // reader is a source with the cursors that whoever reads it keeps.
 type reader struct {
 	*github.Source
+	client  *github.Client
 	cursors map[string]json.RawMessage
 }
 
 func newReader(h *hub, t *testing.T, repos ...string) *reader {
-	return &reader{
-		github.NewSource(github.SourceOptions{Client: h.client(t), Repos: repos}), map[string]json.RawMessage{},
-	}
+	c := h.client(t)
+	return &reader{github.NewSource(github.SourceOptions{Client: c, Repos: repos}), c, map[string]json.RawMessage{}}
 }
 
 // read reads the place and keeps its cursor.

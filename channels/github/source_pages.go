@@ -47,10 +47,10 @@ func (l list) query(since time.Time) url.Values {
 }
 
 // byUpdate reads a list in the order of changes. After a full page it is asked
-// anew from the last change on, and for the next page only when that would be
-// the same question: whatever is edited or deleted meanwhile moves the pages,
-// and something would slip through between two of them. Each page that was
-// read counts.
+// anew from the last change on, with the overlap when that leads on, and for the
+// next page only when it would be the same question: whatever is edited or
+// deleted meanwhile moves the pages, and something would slip through between
+// two of them. Each page that was read counts.
 func (r *reading) byUpdate(ctx context.Context, t *track, l list) error {
 	since := t.floor()
 	ask := func() url.Values {
@@ -71,18 +71,25 @@ func (r *reading) byUpdate(ctx context.Context, t *track, l list) error {
 			return err
 		}
 		r.out = append(r.out, ms...)
-		moved := t.advance(t.Since, seen)
+		moved := t.advance(latest(seen), seen)
 		t.ETag, etag = "", ""
 		if next == nil {
+			moved = t.advance(t.Start, nil) || moved
 			if pages == 0 && !moved && len(raws) < PageSize {
 				t.ETag = a.ETag
 			}
 			return nil
 		}
-		if q = next; t.Since.After(since) {
+		switch {
+		case t.floor().After(since):
+			since = t.floor()
+		case t.Since.After(since):
 			since = t.Since
-			q = ask()
+		default:
+			q = next
+			continue
 		}
+		q = ask()
 	}
 	return nil // the next Read goes on
 }
@@ -95,7 +102,8 @@ func (r *reading) all(ctx context.Context, t *track, l list) error {
 		return err
 	}
 	r.out = append(r.out, w.messages...)
-	moved := t.advance(t.Since, w.seen)
+	moved := t.advance(w.to, w.seen)
+	moved = t.advance(t.Start, nil) || moved
 	if t.ETag = w.etag; moved && l.since {
 		t.ETag = "" // the next question is another one
 	}
@@ -106,15 +114,19 @@ func (r *reading) all(ctx context.Context, t *track, l list) error {
 type wholeList struct {
 	messages  []channels.Message
 	seen      []sighting
-	etag      string // "" when there is more than one page, or the page is full
+	to        time.Time // nothing that changed until then was missed
+	etag      string    // "" when there is more than one page, or the page is full
 	unchanged bool
 }
 
 // whole reads a list to its end. One of several pages is read again until
-// nothing new turns up: what is deleted meanwhile moves the pages.
+// nothing new turns up: what is deleted meanwhile moves the pages, and what is
+// edited on a page that was read is not seen. Hence what the last reading found
+// first does not say that all before it was seen.
 func (r *reading) whole(ctx context.Context, t track, l list, etag string) (w wholeList, err error) {
 	t.Seen = slices.Clone(t.Seen)
 	for range maxPasses {
+		w.to = latest(w.seen)
 		pages, fresh := 0, 0
 		for q := l.query(t.floor()); q != nil; pages++ {
 			if pages == maxPages {
@@ -137,6 +149,7 @@ func (r *reading) whole(ctx context.Context, t track, l list, etag string) (w wh
 			q, etag = next, ""
 		}
 		if pages == 1 || fresh == 0 {
+			w.to = latest(w.seen)
 			break
 		}
 	}
@@ -146,30 +159,26 @@ func (r *reading) whole(ctx context.Context, t track, l list, etag string) (w wh
 // reviewsOf reads the reviews of the pull requests that changed. There is no
 // list of all reviews, and a review that is sent changes its pull request. One
 // whose reviews cannot be read does not hold up the others', but it holds Since.
+// While they are read, one after the other, a review may be sent on one that was
+// read already: Since moves to the last change that was listed before, whatever
+// was seen.
 func (r *reading) reviewsOf(
 	ctx context.Context, path string, t *track, on func(number int) (ticket, bool),
 ) error {
-	changed, a, err := r.changedPulls(ctx, path, *t)
-	if err != nil || a.Unchanged {
+	changed, err := r.changedPulls(ctx, path, *t)
+	if err != nil || changed.first.Unchanged {
 		return err
 	}
 	var seen []sighting
 	var steps []func() error
-	to := t.Since
-	for _, p := range slices.Backward(changed) {
+	for _, number := range slices.Backward(changed.numbers) {
 		steps = append(steps, func() error {
 			w, err := r.whole(ctx, *t, list{
-				kind: review, method: "pulls/reviews", path: path + "/" + strconv.Itoa(p.Number) + "/reviews",
-				of: func(written) (ticket, bool) { return on(p.Number) },
+				kind: review, method: "pulls/reviews", path: path + "/" + strconv.Itoa(number) + "/reviews",
+				of: func(written) (ticket, bool) { return on(number) },
 			}, "")
-			if err != nil {
-				return err
-			}
 			r.out, seen = append(r.out, w.messages...), append(seen, w.seen...)
-			if p.UpdatedAt.After(to) {
-				to = p.UpdatedAt
-			}
-			return nil
+			return err
 		})
 	}
 	if err := each(ctx, steps...); err != nil {
@@ -177,8 +186,12 @@ func (r *reading) reviewsOf(
 		t.ETag = ""
 		return err
 	}
-	t.advance(to, seen)
-	t.ETag = a.ETag
+	t.advance(changed.to, seen)
+	// A second change within one second changes nothing in the list: it must have
+	// been read well after that.
+	if t.ETag = ""; changed.first.Date.After(changed.to.Add(overlap)) {
+		t.ETag = changed.first.ETag
+	}
 	return nil
 }
 
@@ -188,35 +201,71 @@ type pull struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// changedPulls gives the pull requests that changed since the track's floor,
-// the latest change first, and the answer to the first page: any change shows
-// there.
-func (r *reading) changedPulls(ctx context.Context, path string, t track) (out []pull, first Answer, err error) {
+// pullList is which pull requests changed since the track's floor.
+type pullList struct {
+	numbers []int     // the latest change first
+	to      time.Time // of the latest change on the first page: those before it are all here
+	first   Answer    // to the first page: any change shows there
+	pages   int
+}
+
+// changedPulls reads the list of pull requests. One that changes meanwhile moves
+// to the first page, past the one that is read next: when there are several, the
+// list is read again until none is new.
+func (r *reading) changedPulls(ctx context.Context, path string, t track) (pullList, error) {
+	all, err := r.listPulls(ctx, path, t.floor(), t.ETag)
+	if err != nil || all.pages <= 1 {
+		return all, err
+	}
+	etag := all.first.ETag
+	for range maxPasses - 1 {
+		again, err := r.listPulls(ctx, path, t.floor(), etag)
+		if err != nil {
+			return pullList{}, err
+		}
+		n := len(all.numbers)
+		for _, number := range again.numbers {
+			if !slices.Contains(all.numbers, number) {
+				all.numbers = append(all.numbers, number)
+			}
+		}
+		if len(all.numbers) == n {
+			return all, nil
+		}
+		etag = again.first.ETag
+	}
+	all.to, all.first = time.Time{}, Answer{} // one may be missing still: nothing is behind us
+	return all, nil
+}
+
+// listPulls reads the list once.
+func (r *reading) listPulls(ctx context.Context, path string, since time.Time, etag string) (l pullList, err error) {
 	q := url.Values{
 		"state": {"all"}, "sort": {"updated"}, "direction": {"desc"}, "per_page": {strconv.Itoa(pullsPage)},
 	}
-	etag, known := t.ETag, map[int]bool{}
-	for pages := 0; q != nil && pages < maxPages; pages++ {
+	for ; q != nil && l.pages < maxPages; l.pages++ {
 		var page []pull
 		a, next, err := r.get(ctx, request{"pulls", path, q, etag}, &page)
-		if err != nil || a.Unchanged {
-			return nil, a, err
+		if err != nil {
+			return pullList{}, err
 		}
-		if pages == 0 {
-			first = a
+		if l.pages == 0 {
+			if l.first = a; len(page) > 0 {
+				l.to = page[0].UpdatedAt
+			}
 		}
 		for _, p := range page {
-			if p.UpdatedAt.Before(t.floor()) {
-				return out, first, nil
+			if p.UpdatedAt.Before(since) {
+				next = nil
+				break
 			}
-			if p.Number > 0 && !known[p.Number] { // one that moved up meanwhile shows twice
-				known[p.Number] = true
-				out = append(out, p)
+			if p.Number > 0 && !slices.Contains(l.numbers, p.Number) { // one that moved up meanwhile shows twice
+				l.numbers = append(l.numbers, p.Number)
 			}
 		}
 		q, etag = next, ""
 	}
-	return out, first, nil
+	return l, nil
 }
 
 // take makes messages of what the track has not seen, and says what that was,
@@ -245,7 +294,9 @@ func (r *reading) take(ctx context.Context, t track, l list, raws []json.RawMess
 			return nil, nil, err
 		}
 		seen = append(seen, s)
-		if m, rule := w.message(l.kind, on, r.us, edited); rule == "" {
+		m, rule := w.message(l.kind, on, r.us, edited)
+		question := m.Mark != nil && m.Mark.Code != ""
+		if rule == "" && (question || !t.early(s)) {
 			ms = append(ms, m)
 		}
 	}
@@ -314,6 +365,9 @@ func (r *reading) get(ctx context.Context, q request, into any) (a Answer, next 
 		}
 		return resp, err
 	})
+	if err == nil {
+		r.s.hear(a)
+	}
 	return a, next, err
 }
 
