@@ -73,6 +73,7 @@ var changing = []struct {
 	with    string
 }{
 	{regexp.MustCompile(`\b01[0-9A-HJKMNP-TV-Z]{24}\b`), "ID"},
+	{regexp.MustCompile(`(?m)^question ID \([A-Z2-9]{3,4}\)$`), "question ID (CODE)"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`), "TIME"},
 	{regexp.MustCompile(`just now|\d+[smh] ago`), "AGO"},
 	{regexp.MustCompile(`process \d+`), "process N"},

@@ -473,9 +473,9 @@ func (s *Store) Evicted() ([]Gone, error) {
 	return out[max(0, len(out)-MaxEvicted):], err
 }
 
-// SetAside counts the set-aside files of the outbox and of its neighbours.
+// SetAside names the files of the root that were set aside.
 func SetAside(root *state.Root) (names []string, err error) {
-	for _, dir := range []string{"channels", "delivery", "run"} {
+	for _, dir := range []string{"channels", "delivery", "inbound", "inbox", "questions", "run"} {
 		list, err := os.ReadDir(root.Path(dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return names, err

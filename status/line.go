@@ -29,7 +29,11 @@ func (d Delivery) Line(now time.Time) string {
 // while it is true.
 func (d Delivery) ending(now time.Time) string {
 	switch {
-	case d.NextTryAt == nil: // a daemon would not move it either
+	case d.unknown && !d.Draining && d.trouble == "":
+		return "nothing is draining them: mend the config first, the-loop check"
+	case d.unknown && d.Draining:
+		return "retried as the config was when the daemon read it"
+	case d.NextTryAt == nil && !d.unknown: // a daemon would not move it either
 		return "waiting for a person: the-loop outbox list"
 	case !d.Draining && d.trouble != "":
 		return d.trouble

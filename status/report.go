@@ -36,6 +36,9 @@ type Source struct {
 	// Missing names the variables and files that the config wants and that are
 	// not there.
 	Missing []string
+	// ConfigError is why the config cannot be used, in one line. What hangs on it
+	// is not known then.
+	ConfigError string
 }
 
 // Service is a daemon of this root.
@@ -68,10 +71,14 @@ type Heartbeat struct {
 
 // Report is the answer of `status --format json`.
 type Report struct {
-	// OK: every enabled service is running. A backlog never moves it.
-	OK              bool      `json:"ok"`
-	Root            string    `json:"root"`
-	Config          string    `json:"config"`
+	// OK: the config can be used, every enabled service is running, and the root
+	// can be written. A backlog never moves it.
+	OK     bool   `json:"ok"`
+	Root   string `json:"root"`
+	Config string `json:"config"`
+	// ConfigError is why the config cannot be used, "" when it can.
+	ConfigError     string    `json:"configError"`
+	Disk            Disk      `json:"disk"`
 	Services        []Service `json:"services"`
 	ChannelDelivery Delivery  `json:"channelDelivery"`
 	// SetAside names damaged files that were set aside under the root.
@@ -112,15 +119,18 @@ type Delivery struct {
 	Damaged bool `json:"damaged"`
 
 	interval time.Duration
+	unknown  bool   // what becomes of it, for the config cannot be used
 	trouble  string // why the services that run do not drain, "" when none runs
 }
 
 // Make reads the root and reports.
 func Make(src Source) Report {
 	r := Report{
-		OK: true, Root: src.Root.Dir(), Config: src.Config, Services: []Service{}, SetAside: []string{},
+		Root: src.Root.Dir(), Config: src.Config, ConfigError: src.ConfigError, Disk: diskOf(src.Root.Dir()),
+		Services: []Service{}, SetAside: []string{},
 		Missing: append([]string{}, src.Missing...), Unreadable: []string{},
 	}
+	r.OK = r.ConfigError == "" && r.Disk.Trouble == ""
 	if src.Lane == nil {
 		src.Lane = func(string) outbox.Lane { return outbox.Lane{} }
 	}
@@ -253,6 +263,7 @@ func (d *Delivery) fill(src Source, entries []*outbox.Entry) {
 		at = entries[i].At
 	}
 	d.Oldest = &at
+	d.unknown = src.ConfigError != ""
 	d.WaitedSeconds = max(0, int64(now.Sub(at).Seconds()))
 	standings := map[string]*outbox.Standing{}
 	for _, a := range src.Askers {
@@ -271,6 +282,9 @@ func (d *Delivery) fill(src Source, entries []*outbox.Entry) {
 			if !slices.Contains(d.Channels, name) {
 				d.Channels = append(d.Channels, name)
 			}
+		}
+		if d.unknown {
+			continue
 		}
 		if e.NeedsPerson(now, src.Lane) {
 			d.NeedsPerson++

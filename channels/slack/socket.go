@@ -148,7 +148,8 @@ func (s *Socket) Run(ctx context.Context, handle func(context.Context, channels.
 			failures = 0
 		}
 		if !errors.Is(err, errAsked) && told.news(err.Error(), s.again) {
-			s.o.Log.Warn("slack socket is not connected", "error", err, "after", time.Since(began).Round(time.Millisecond))
+			after := time.Since(began).Round(time.Millisecond).String()
+			s.o.Log.Warn("slack socket is not connected", "error", err, "after", after)
 		}
 		if !sleep(ctx, s.wait(err, failures)) {
 			break

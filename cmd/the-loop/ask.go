@@ -12,6 +12,7 @@ import (
 
 	"the-loop/bus"
 	"the-loop/channels"
+	"the-loop/channels/github"
 	"the-loop/internal/config"
 	"the-loop/internal/eventlog"
 	"the-loop/internal/questions"
@@ -22,6 +23,26 @@ import (
 const (
 	expiresAfter  = 7 * 24 * time.Hour
 	longestChoice = 200 // characters
+
+	askCodes = `
+
+Exit codes:
+
+   0    the question is recorded; with a wait, there is an answer, on stdout
+   1    it is not kept or not recorded, or was closed without an answer
+   2    the flags, the config or the reference are wrong; nobody was asked
+   124  nobody answered within --wait; the question stays open: ask wait ID
+   130  interrupted; the question stays open: ask wait ID`
+
+	askWaitCodes = `
+
+Exit codes:
+
+   0    there is an answer, on stdout
+   1    the question was closed without an answer, or cannot be read
+   2    the flags or the config are wrong, or there is no such question
+   124  nobody answered within --wait; the question stays open
+   130  interrupted; the question stays open`
 )
 
 func askCommand(w world) *cli.Command {
@@ -33,7 +54,8 @@ func askCommand(w world) *cli.Command {
 			`the-loop ask --work-item local:release#3 --question-file question.txt`,
 			`the-loop ask --work-item local:a#1 --question "Ok?" --choice y --choice n`,
 			`the-loop ask --work-item local:a#1 --question "Which tag?" --wait 30m`,
-		),
+			"the-loop ask wait 7K2 --wait 30m",
+		) + askCodes,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "work-item", Usage: "about `REF`: github:owner/repo#7 or local:name#1"},
 			&cli.StringFlag{Name: "question", Usage: "the question, `TEXT`"},
@@ -53,7 +75,7 @@ func askCommand(w world) *cli.Command {
 			Description: example(
 				"the-loop ask wait 01KB3Z0000000000000000000A",
 				"the-loop ask wait 7K2 --wait 30m --format json",
-			),
+			) + askWaitCodes,
 			Flags: []cli.Flag{
 				&cli.StringFlag{Name: "wait", Usage: "no longer than `D`; until it is closed if not given"},
 				formatFlag(),
@@ -109,10 +131,16 @@ func ask(c *cli.Context, w world) error {
 			withHint("the-loop ask wait %s, or --again to ask it anew", o.ID)
 	}
 	if o.there {
-		printf(w.stderr, "note: %s asks just that since %s; it is not asked again\n", o.ID, term.Ago(began, o.AskedAt))
+		what := "it is not asked again"
+		if o.send {
+			what = "nobody was sent it yet, so it is sent now"
+		}
+		printf(w.stderr, "note: %s asks just that since %s; %s\n", o.ID, term.Ago(began, o.AskedAt), what)
 	}
-	if a.wait > 0 && o.kept == nil {
+	if a.wait > 0 {
 		sayWaiting(w, d, o.Question)
+	} else {
+		printf(w.stderr, "question %s\n", nameOf(o.Question))
 	}
 	res := bus.Result{ID: o.ID, Recorded: bus.RecordedUnneeded, Record: o.Link, Posts: []bus.Post{}, Stored: true}
 	switch {
@@ -122,9 +150,6 @@ func ask(c *cli.Context, w world) error {
 		res = d.recordOnly(c.Context, a.event(o.Question, false))
 	case o.Link != "":
 		res.Recorded = bus.RecordedYes
-	}
-	if o.kept != nil { // it is asked all the same
-		res.Notes = append(res.Notes, fmt.Sprintf("the question is not in the list of open ones: %v", o.kept))
 	}
 	if res.Err != nil {
 		return &failure{code: exitUsage, err: res.Err}
@@ -138,38 +163,61 @@ func ask(c *cli.Context, w world) error {
 		res.Queued = d.waits(o.ID)
 	}
 	if a.wait > 0 && res.Recorded != bus.RecordedNo {
-		if o.kept != nil {
-			return failed(fmt.Errorf("no answer can be waited for, for the question is not kept: %w", o.kept))
-		}
 		return awaitAnswer(c, w, d, waiting{Question: o.Question, limit: a.wait, orElse: a.orElse, asJSON: asJSON})
 	}
-	return printAsked(w, res, asJSON)
-}
-
-// printAsked prints what became of the question, and tells by the exit code
-// whether it was recorded.
-func printAsked(w world, res bus.Result, asJSON bool) (err error) {
-	switch {
-	case asJSON:
-		err = printPublishJSON(w, res)
-	case res.Recorded == bus.RecordedNo && res.Lost():
-		err = printEvent(w.stdout, res.Event)
-	case res.Record != "":
-		printf(w.stdout, "%s\n", term.Clean(res.Record))
-	default:
-		printf(w.stdout, "%s\n", res.ID)
-	}
-	if res.Recorded == bus.RecordedNo && res.Lost() {
-		if err := rescue(w, res.Event, err); err != nil {
-			return failed(err)
-		}
-	} else {
-		besideThePoint(w)
+	if a.wait == 0 { // else stdout is for the answer alone
+		printAsked(w, res, asJSON)
 	}
 	if res.Recorded == bus.RecordedNo {
-		return failed(fmt.Errorf("the question could not be recorded: %w", res.RecordErr))
+		return notRecorded(w, a, o, res)
 	}
 	return nil
+}
+
+// nameOf is a question's id, and its code when it has one.
+func nameOf(q questions.Question) string {
+	if q.Code == "" {
+		return q.ID
+	}
+	return q.ID + " (" + q.Code + ")"
+}
+
+// printAsked prints what became of the question. Its text is in its file, so
+// that it is not lost even where its event is.
+func printAsked(w world, res bus.Result, asJSON bool) {
+	if asJSON {
+		_ = printPublishJSON(w, res)
+	} else {
+		printf(w.stdout, "%s\n", term.Clean(firstOf(res.Record, res.ID)))
+	}
+	besideThePoint(w)
+}
+
+// notRecorded ends an ask whose record failed: who has been asked all the same,
+// and how to make up for it.
+func notRecorded(w world, a asked, o opened, res bus.Result) error {
+	var took []string
+	for _, p := range res.Posts {
+		if p.State == channels.StateAccepted {
+			took = append(took, p.Channel)
+		}
+	}
+	switch {
+	case len(took) > 0:
+		printf(w.stderr, "note: it was sent to %s all the same, and stays open\n", term.Clean(strings.Join(took, ", ")))
+	case o.record && res.Queued:
+		printf(w.stderr, "note: it is queued for redelivery, and stays open\n")
+	case o.record:
+		printf(w.stderr, "note: it was sent before, and stays open\n")
+	default: // printNotes and printUnanswerable have said that nobody has it
+		printf(w.stderr, "note: it stays open\n")
+	}
+	same := "run the same again"
+	if a.again {
+		same = "run it again with --id " + o.ID + " instead of --again"
+	}
+	return failed(fmt.Errorf("the question could not be recorded: %w", res.RecordErr)).
+		withHint("%s, which records it,\nor wait for the answer without: the-loop ask wait %s", same, o.ID)
 }
 
 var givenID = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
@@ -184,9 +232,12 @@ func askedFromFlags(c *cli.Context) (a asked, err error) {
 		return a, usage("--work-item: %w", err)
 	}
 	a.Choices, a.again = c.StringSlice("choice"), c.Bool("again")
-	a.FreeText = c.Bool("free-text") && len(a.Choices) > 0
+	a.FreeText = c.Bool("free-text")
 	if err := checkChoices(a.Choices); err != nil {
 		return a, err
+	}
+	if a.FreeText && len(a.Choices) == 0 {
+		return a, usage("--free-text goes with --choice: without choices any text counts")
 	}
 	a.ID, a.named = state.NewID(), c.IsSet("id")
 	if a.named {
@@ -305,9 +356,12 @@ func printUnanswerable(w world, d *deployment, res bus.Result) {
 	case res.Queued:
 		printf(w.stderr, "note: no answer says whether this question arrived (%s); it is not sent\n"+
 			"again by itself, and `the-loop status` counts it until a person has looked\n", reasons)
-	default:
+	case nowhere(res):
 		printf(w.stderr, "note: no channel took this question (%s), and it could not\n"+
-			"be kept for redelivery\n", reasons)
+			"be kept for redelivery; ask it again to send it again\n", reasons)
+	default:
+		printf(w.stderr, "note: no answer says whether this question arrived (%s), and it\n"+
+			"could not be kept for redelivery\n", reasons)
 	}
 }
 
@@ -322,7 +376,21 @@ func (d *deployment) redelivers(channel string) bool {
 func (d *deployment) recordOnly(ctx context.Context, ev channels.Event) bus.Result {
 	b := d.bus()
 	b.Routes, b.Store = nil, nil
+	if item, err := channels.ParseWorkItem(ev.WorkItem); err == nil && item.Kind == "github" && d.recordedOnTicket(ev) {
+		b.Ledger = lookedFor{github.NewLedger(d.github)}
+	}
 	res := b.Publish(ctx, ev)
 	res.Stored = true
 	return res
+}
+
+// lookedFor is the ledger of an event that may stand there already: it was
+// written once, and nobody can tell whether that arrived.
+type lookedFor struct{ *github.Ledger }
+
+func (l lookedFor) Record(ctx context.Context, ev channels.Event) (string, error) {
+	if link, found, err := l.Find(ctx, ev); found || err != nil {
+		return link, err
+	}
+	return l.Ledger.Record(ctx, ev)
 }

@@ -6,26 +6,28 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"syscall"
 
 	"the-loop/bus"
 	"the-loop/channels"
 	"the-loop/internal/eventlog"
 	"the-loop/internal/questions"
+	"the-loop/internal/term"
 	"the-loop/state"
 )
 
-// opened is a question that stands in its file, or should.
+// opened is a question that stands in its file.
 type opened struct {
 	questions.Question
-	kept   error // why it does not stand there
-	there  bool  // it is being asked already
-	send   bool  // it is ours to publish
-	record bool  // it was sent, and not recorded: it is ours to do that
+	there  bool // it is being asked already
+	send   bool // it is ours to publish
+	record bool // it was sent, and not recorded: it is ours to do that
 	// release ends our turn at it. It may be called twice.
 	release func()
 }
 
-// openQuestion writes the question down, or finds the one that it is.
+// openQuestion writes the question down, or finds the one that it is. What cannot
+// be written down is not asked: a reply to it would have nobody to go to.
 //
 // Whoever publishes a question holds its lock until that is over. A question
 // that is there, was not sent, and is in nobody's hands was left by a process
@@ -33,27 +35,37 @@ type opened struct {
 // one that people have seen.
 func (d *deployment) openQuestion(ctx context.Context, a asked) (o opened, err error) {
 	o.release = func() {}
+	known := false // it is the one of that id, whatever else asks the same
 	if a.named {
 		old, err := questions.Get(d.root, a.ID)
+		known = err == nil
 		switch {
 		case err == nil:
 			if err := a.sameAs(old); err != nil {
 				return o, err
 			}
 		case !errors.Is(err, questions.ErrNone):
-			return o, failed(err)
+			return o, d.notKept(a.ID, err)
 		}
 	}
 	mine, mayHold := d.takeTurn(a.ID)
 	add := questions.AskOnce
-	if a.again {
+	if a.again || known {
 		add = func(ctx context.Context, root *state.Root, q questions.Question) (questions.Question, bool, error) {
 			q, err := questions.Ask(ctx, root, q)
-			return q, false, err
+			return q, known, err
 		}
 	}
-	o.Question, o.there, o.kept = add(ctx, d.root, a.Question)
-	if o.kept == nil && o.there {
+	o.Question, o.there, err = add(ctx, d.root, a.Question)
+	if err != nil {
+		mine()
+		if !a.named { // the id is ours alone, and nobody will ask under it again
+			_ = os.Remove(d.root.Path(state.Question(a.ID) + ".lock"))
+			_ = os.Remove(d.root.Path(state.Question("."+a.ID) + ".lock"))
+		}
+		return o, d.notKept(a.ID, err)
+	}
+	if o.there {
 		if err := a.sameAs(o.Question); err != nil {
 			mine()
 			return o, err
@@ -78,6 +90,23 @@ func (d *deployment) openQuestion(ctx context.Context, a asked) (o opened, err e
 		o.send = mayHold.held
 	}
 	return o, nil
+}
+
+// notKept says why a question is not asked, in the system's own words, and what
+// to do about that.
+func (d *deployment) notKept(id string, err error) error {
+	if errors.Is(err, questions.ErrDamaged) || errors.Is(err, questions.ErrNewer) {
+		return unusable(id, err)
+	}
+	f := failed(fmt.Errorf("the question is not asked, for it cannot be kept: %w", err))
+	dir := term.Clean(d.root.Dir())
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return f.withHint("make room for %s, and run the same again", dir)
+	case errors.Is(err, state.ErrLockTimeout):
+		return f.withHint("run the same again")
+	}
+	return f.withHint("let %s be written, or name another folder (state.root, THE_LOOP_STATE)", dir)
 }
 
 // sameAs says why a question of that id cannot be the one that is asked.
@@ -116,12 +145,27 @@ func (d *deployment) takeTurn(id string) (release func(), t turn) {
 }
 
 // wasPublished reports whether an event of that id was taken by a publish, even
-// one that died: it stands somewhere then, or has left.
+// one that died: it stands somewhere then, or has left, or somebody may have it.
+// One that all channels refused, and that could not be kept, has been nowhere.
 func (d *deployment) wasPublished(id string) bool {
 	if _, left := d.left(id); left || d.waits(id) {
 		return true
 	}
-	return slices.ContainsFunc(d.story(id), func(l eventlog.Line) bool { return l.Event == "bus.published" })
+	return slices.ContainsFunc(d.story(id), func(l eventlog.Line) bool {
+		switch l.Event {
+		case "channel.undelivered", "channel.uncertain":
+			return true
+		case "bus.published":
+			return l.ChannelsPosted == nil || *l.ChannelsPosted > 0 || len(l.Channels) == 0
+		}
+		return false
+	})
+}
+
+// nowhere reports whether nobody can have the event, nor will.
+func nowhere(res bus.Result) bool {
+	uncertain := func(p bus.Post) bool { return p.State == channels.StateUncertain }
+	return res.Lost() && !slices.ContainsFunc(res.Posts, uncertain)
 }
 
 // noteAsked writes down what became of the question: that it was sent, where its
@@ -133,12 +177,9 @@ func (d *deployment) noteAsked(ctx context.Context, o opened, res bus.Result) {
 	if res.Recorded != bus.RecordedNo {
 		_ = d.log.Asked(ctx, subjectOf(o.Question), res.Accepted())
 	}
-	if o.kept != nil {
-		return
-	}
 	// Without it nothing is lost: its messages are then found by their marker.
 	_, _ = questions.Update(context.WithoutCancel(ctx), d.root, o.ID, func(q *questions.Question) {
-		q.Sent = true
+		q.Sent = q.Sent || !nowhere(res) // else whoever asks it next sends it
 		if res.Record != "" {
 			q.Link = res.Record
 		}

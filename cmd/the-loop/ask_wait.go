@@ -24,6 +24,10 @@ var (
 	errOver   = errors.New("the question's time is over")
 )
 
+// closedWithin is for how long at most whoever waits leaves it to others to close
+// a question whose time is over.
+const closedWithin = 10 * time.Second
+
 // waiting is a question whose answer somebody waits for.
 type waiting struct {
 	questions.Question
@@ -68,7 +72,8 @@ func sayWaiting(w world, d *deployment, q questions.Question) {
 	}
 }
 
-// awaitAnswer waits for the answer and prints it, alone.
+// awaitAnswer waits for the answer and prints it, alone. What people must be shown
+// of it comes after that.
 func awaitAnswer(c *cli.Context, w world, d *deployment, wt waiting) error {
 	began := time.Now()
 	ctx := c.Context
@@ -77,14 +82,19 @@ func awaitAnswer(c *cli.Context, w world, d *deployment, wt waiting) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, wt.limit, errNobody)
 		defer cancel()
 	}
-	stop := d.serveWhileWaiting(ctx)
-	q, err := d.await(ctx, wt)
-	troubles := stop()
+	s := d.serve(c.Context, c.Context)
+	closed := false // by ourselves
+	defer func() {
+		if !s.stop() && closed {
+			d.pay(c.Context) // whoever serves would do it in a while
+		}
+	}()
+	q, closed, err := d.await(ctx, wt)
 	if errors.Is(err, errNobody) {
-		for _, line := range troubles {
+		for _, line := range s.troubles() {
 			printf(w.stderr, "note: %s\n", term.Clean(line))
 		}
-		q, err = d.nobody(c.Context, q, wt)
+		q, closed, err = d.nobody(c.Context, q, wt)
 	}
 	if c.Context.Err() != nil && (err != nil || q.State == questions.StateOpen) {
 		printf(w.stderr, "question %s stays open: `the-loop ask wait %s` waits on\n", wt.ID, wt.ID)
@@ -104,53 +114,60 @@ func awaitAnswer(c *cli.Context, w world, d *deployment, wt waiting) error {
 	return printAnswer(w, q, time.Since(began), wt.asJSON)
 }
 
-// await waits until the question is closed, and closes it itself when its time
-// is over.
-func (d *deployment) await(ctx context.Context, wt waiting) (questions.Question, error) {
-	q := wt.Question
+// await waits until the question is closed. When its time is over, whoever serves
+// reads once more what may answer it, and closes it; where nobody has after a
+// while it is closed here.
+func (d *deployment) await(ctx context.Context, wt waiting) (q questions.Question, closed bool, err error) {
 	for {
 		until, cancel := ctx, context.CancelFunc(func() {})
-		if !q.ExpiresAt.IsZero() {
-			until, cancel = context.WithDeadlineCause(ctx, q.ExpiresAt, errOver)
+		if !wt.ExpiresAt.IsZero() {
+			over := time.Now()
+			if wt.ExpiresAt.After(over) {
+				over = wt.ExpiresAt
+			}
+			over = over.Add(min(2*d.config.Polling.Interval, closedWithin))
+			until, cancel = context.WithDeadlineCause(ctx, over, errOver)
 		}
-		seen, err := questions.Await(until, d.root, wt.ID)
+		q, err = questions.Await(until, d.root, wt.ID)
 		cancel()
 		if !errors.Is(err, errOver) {
-			return seen, err
+			return q, closed, err
 		}
-		// Others may be closed with it; each is shown by who closed it.
-		expired, err := questions.Expire(context.WithoutCancel(ctx), d.root, time.Now())
-		for _, e := range expired {
-			_ = d.log.Expired(ctx, subjectOf(e))
-			d.closed(ctx, e)
+		expired, err := d.pipeline().Expire(context.WithoutCancel(ctx), time.Now(), func(q questions.Question) bool {
+			return q.ID == wt.ID
+		})
+		for _, q := range expired {
+			_ = d.log.Expired(ctx, subjectOf(q))
+			closed = true
 		}
-		if q, err2 := questions.Get(d.root, wt.ID); err2 != nil || q.State == questions.StateOpen && err != nil {
-			return seen, errors.Join(err2, err)
+		if now, err2 := questions.Get(d.root, wt.ID); err2 != nil || now.State == questions.StateOpen && err != nil {
+			return q, closed, errors.Join(err2, err)
 		}
 	}
 }
 
 // nobody ends a wait in which nobody answered: with what was to count then, if
 // there is such a thing, or with the answer that came in the last moment.
-func (d *deployment) nobody(ctx context.Context, q questions.Question, wt waiting) (questions.Question, error) {
+func (d *deployment) nobody(
+	ctx context.Context, q questions.Question, wt waiting,
+) (_ questions.Question, closed bool, err error) {
 	if q.State != questions.StateOpen && q.Answer != nil { // its copy is on its way still
-		return q, nil
+		return q, false, nil
 	}
 	if wt.orElse == nil {
-		return q, errNobody
+		return q, false, errNobody
 	}
 	a := *wt.orElse
 	a.Key, a.Mirror = "timeout:"+q.ID, d.mirror(q)
-	q, err := questions.Reply(ctx, d.root, wt.ID, a)
+	q, err = d.pipeline().Answer(ctx, wt.ID, a)
 	var late *questions.ClosedError
 	if errors.As(err, &late) {
-		return late.Question, nil
+		return late.Question, false, nil
 	}
 	if err == nil {
 		_ = d.log.Answered(ctx, subjectOf(q), a.Via)
-		d.closed(ctx, q)
 	}
-	return q, err
+	return q, err == nil, err
 }
 
 // answerView is the answer as `--format json` has it.

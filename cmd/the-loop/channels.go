@@ -18,6 +18,15 @@ import (
 	"the-loop/state"
 )
 
+const testCodes = `
+
+Exit codes:
+
+   0    each channel took it; with --reply, somebody replied
+   1    a channel did not take it, or its replies cannot be read
+   2    the flags or the config are wrong; nothing was sent
+   124  nobody replied within --reply`
+
 func channelsCommand(w world) *cli.Command {
 	return &cli.Command{
 		Name:        "channels",
@@ -32,7 +41,7 @@ func channelsCommand(w world) *cli.Command {
 			},
 			{
 				Name: "test", Usage: "send a marked message and say what came of it", ArgsUsage: "[NAME…]",
-				Description: example("the-loop channels test", "the-loop channels test slack --reply 60s"),
+				Description: example("the-loop channels test", "the-loop channels test slack --reply 60s") + testCodes,
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "reply", Usage: "then wait as long as `D` for somebody's reply"},
 					&cli.StringFlag{Name: "work-item", Usage: "about `REF`, for channels of tickets"},
@@ -186,6 +195,8 @@ type testView struct {
 	bus.Post
 	// ReadBack: yes, no (with why), or "cannot" where the kind has no way to.
 	ReadBack string `json:"readBack"`
+	// Reply is who replied. It is not there when nobody did, or none was wanted.
+	Reply *replyView `json:"reply,omitempty"`
 }
 
 func channelsTest(c *cli.Context, w world, d *deployment) error {
@@ -211,20 +222,21 @@ func channelsTest(c *cli.Context, w world, d *deployment) error {
 	}
 	views := []testView{}
 	bad := 0
+	var unreplied error
 	for _, r := range routes {
 		v := testOne(c.Context, d, r, ev)
 		if v.State != channels.StateAccepted {
 			bad++
 		}
-		views = append(views, v)
 		if !asJSON {
 			printTest(w, v)
 		}
 		if wait > 0 && v.State == channels.StateAccepted {
-			if err := testReply(c.Context, w, d, r, v.Ref, wait); err != nil {
-				return err
+			if v.Reply, unreplied = testReply(c.Context, w, d, r, v.Ref, wait); !asJSON && v.Reply != nil {
+				printReply(w, *v.Reply)
 			}
 		}
+		views = append(views, v)
 	}
 	if asJSON {
 		if err := printJSON(w.stdout, views); err != nil {
@@ -234,7 +246,7 @@ func channelsTest(c *cli.Context, w world, d *deployment) error {
 	if bad > 0 {
 		return &failure{code: exitDidNotHappen}
 	}
-	return nil
+	return unreplied
 }
 
 func (d *deployment) named(names []string) ([]bus.Route, error) {
@@ -269,7 +281,7 @@ func testOne(ctx context.Context, d *deployment, r bus.Route, ev channels.Event)
 		if reader, ok := r.Channel.(channels.Reader); ok {
 			v.ReadBack = "yes"
 			if err := reader.ReadBack(ctx, channels.Receipt{Ref: v.Ref, Link: v.Link}); err != nil {
-				v.ReadBack = "no: " + err.Error()
+				v.ReadBack = "no: " + verdictWords(err)
 			}
 		}
 	}

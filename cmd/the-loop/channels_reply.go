@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -14,8 +15,13 @@ import (
 	"the-loop/internal/term"
 )
 
-// replyEvery is how often the thread of a test message is read.
-const replyEvery = 2 * time.Second
+const (
+	// replyEvery is how often the thread of a test message is read. A poller that
+	// runs beside has its own 40 calls a minute.
+	replyEvery = 3 * time.Second
+	// replyReadWithin is how long one reading may take.
+	replyReadWithin = 10 * time.Second
+)
 
 // replyWait reads --reply: how long a reply is waited for, 0 for not at all.
 func replyWait(c *cli.Context, routes []bus.Route) (time.Duration, error) {
@@ -35,9 +41,17 @@ func replyWait(c *cli.Context, routes []bus.Route) (time.Duration, error) {
 	return wait, nil
 }
 
-// testReply waits for a person's reply to the message and says who it was: the
-// way back works then. It is read as the poller reads.
-func testReply(ctx context.Context, w world, d *deployment, r bus.Route, ref string, wait time.Duration) error {
+// replyView is who replied to a test message.
+type replyView struct {
+	ID   string `json:"id"`
+	Name string `json:"name"` // as people has it, "" when they are not listed
+}
+
+// testReply waits for a person's reply to the message: the way back works then.
+// It is read as the poller reads.
+func testReply(
+	ctx context.Context, w world, d *deployment, r bus.Route, ref string, wait time.Duration,
+) (*replyView, error) {
 	room := ""
 	for _, ch := range d.config.Channels {
 		if ch.Name == r.Channel.Name() {
@@ -47,42 +61,90 @@ func testReply(ctx context.Context, w world, d *deployment, r bus.Route, ref str
 	printf(w.stderr, "reply to it in its thread within %s\n", term.Span(wait))
 	source := slack.NewSource(r.Channel.(*slack.Channel))
 	place := channels.ReadPlace{Key: "slack:" + room + ":" + ref, WorkItems: []string{"local:test#1"}}
-	ctx, cancel := context.WithTimeoutCause(ctx, wait, errNobody)
-	defer cancel()
-	tick := time.NewTicker(min(replyEvery, max(wait/10, time.Millisecond)))
-	defer tick.Stop()
-	for {
+	m, last, err := awaitReply(ctx, wait, func(ctx context.Context) ([]channels.Message, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, replyReadWithin,
+			fmt.Errorf("no answer within %s", term.Span(replyReadWithin)))
+		defer cancel()
 		came, _, err := source.Read(ctx, place, nil, func(context.Context, string) error { return nil })
-		for _, m := range came {
-			if m.From.Person {
-				printReply(w, d, m)
-				return nil
+		return came, err
+	})
+	switch {
+	case errors.Is(err, errNobody):
+		if last != nil {
+			printf(w.stderr, "note: the replies cannot be read: %s\n", term.Clean(verdictWords(last)))
+		}
+		return nil, &failure{code: exitNobody, err: fmt.Errorf("nobody replied within %s", term.Span(wait))}
+	case err != nil && last != nil:
+		return nil, failed(fmt.Errorf("the replies cannot be read: %s", verdictWords(last))).
+			withHint("docs/slack.md lists the scopes")
+	case err != nil:
+		return nil, failed(err)
+	}
+	return d.replier(m), nil
+}
+
+// awaitReply reads until a person's message came, or fails with errNobody when
+// wait is over; what came until then counts. It reads every replyEvery, less
+// often when it is told to wait, and ends when we are not let in. last is why
+// the last reading failed.
+func awaitReply(
+	ctx context.Context, wait time.Duration, read func(context.Context) ([]channels.Message, error),
+) (m channels.Message, last, err error) {
+	until := time.Now().Add(wait)
+	var told time.Time
+	for over := false; ; {
+		if !time.Now().Before(told) {
+			var came []channels.Message
+			came, last = read(ctx)
+			for _, m := range came {
+				if m.From.Person {
+					return m, nil, nil
+				}
+			}
+			var refused *channels.Refusal
+			if errors.As(last, &refused) {
+				if refused.Reason == channels.ReasonAuth || refused.Reason == channels.ReasonConfig {
+					return m, last, last
+				}
+				told = time.Now().Add(refused.RetryAfter)
 			}
 		}
-		var refused *channels.Refusal
-		if errors.As(err, &refused) && (refused.Reason == channels.ReasonAuth || refused.Reason == channels.ReasonConfig) {
-			return failed(fmt.Errorf("the replies cannot be read: %s %s", refused.Code, refused.Detail)).
-				withHint("docs/slack.md lists the scopes")
+		if over {
+			return m, last, errNobody
 		}
+		rest := time.Until(until)
+		over = rest <= replyEvery
 		select {
 		case <-ctx.Done():
-			if errors.Is(context.Cause(ctx), errNobody) {
-				return &failure{code: exitNobody, err: fmt.Errorf("nobody replied within %s", term.Span(wait))}
-			}
-			return failed(context.Cause(ctx))
-		case <-tick.C:
+			return m, nil, context.Cause(ctx)
+		case <-time.After(min(rest, replyEvery)):
 		}
 	}
 }
 
-// printReply says who replied, and the line of `people` that lets them answer.
-func printReply(w world, d *deployment, m channels.Message) {
-	printf(w.stdout, "  reply from %s: the way back works\n", term.Clean(m.From.ID))
+// verdictWords are an error's of reading, for people: a verdict's own speak of
+// posting.
+func verdictWords(err error) string {
+	return strings.NewReplacer("post failed: ", "", "outcome unknown: ", "no answer: ").Replace(err.Error())
+}
+
+func (d *deployment) replier(m channels.Message) *replyView {
+	v := &replyView{ID: m.From.ID}
 	for _, p := range d.config.People {
-		if p.Slack == m.From.ID {
-			printf(w.stdout, "  listed in people as %s\n", term.Clean(firstOf(p.Name, p.Slack)))
-			return
+		if p.Slack == v.ID {
+			v.Name = firstOf(p.Name, p.Slack)
+			break
 		}
 	}
-	printf(w.stdout, "  not in people yet; to let them answer, add: - {name: \"…\", slack: %s}\n", term.Clean(m.From.ID))
+	return v
+}
+
+// printReply says who replied, and the line of `people` that lets them answer.
+func printReply(w world, v replyView) {
+	printf(w.stdout, "  reply from %s: the way back works\n", term.Clean(v.ID))
+	if v.Name != "" {
+		printf(w.stdout, "  listed in people as %s\n", term.Clean(v.Name))
+		return
+	}
+	printf(w.stdout, "  not in people yet; to let them answer, add: - {name: \"…\", slack: %s}\n", term.Clean(v.ID))
 }

@@ -13,11 +13,18 @@ import (
 	"the-loop/status"
 )
 
+const checkCodes = `
+
+Exit codes:
+
+   0    nothing is wrong, but for warnings
+   2    something is, in the config or in what it names`
+
 func checkCommand(w world) *cli.Command {
 	return &cli.Command{
 		Name:        "check",
 		Usage:       "check the config, what it names, and the state root",
-		Description: example("the-loop check", "the-loop check --config staging.yaml --format json"),
+		Description: example("the-loop check", "the-loop check --config staging.yaml --format json") + checkCodes,
 		Flags:       []cli.Flag{formatFlag()},
 		Action:      func(c *cli.Context) error { return check(c, w) },
 	}

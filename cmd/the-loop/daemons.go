@@ -63,7 +63,7 @@ func runDaemon(c *cli.Context, w world, service string) error {
 // daemonSetup is what the config asks of a service. They differ in how replies
 // come to them: the poller asks, and the receiver is told.
 func daemonSetup(d *deployment, service string) (daemon.Setup, error) {
-	r := newReplies(d, service)
+	r := newReplies(d, service, service == "webhook")
 	s := daemon.Setup{ConfigHash: d.configHash(), Missing: d.missing, Inbound: r.state}
 	if service == "webhook" {
 		handler, err := r.receive()
@@ -72,7 +72,7 @@ func daemonSetup(d *deployment, service string) (daemon.Setup, error) {
 		}
 		s.Listen, s.Handler = d.config.Webhook.Listen, handler
 	}
-	s.Runs = r.runs(service == "poller")
+	s.Runs = r.runs()
 	if len(d.routes) > 0 {
 		opts := d.drain(service)
 		s.Drain = &opts

@@ -14,6 +14,16 @@ import (
 	"the-loop/internal/term"
 )
 
+const waitCodes = `
+
+Exit codes:
+
+   0    there was something, and it is printed
+   1    it could not be read, printed or marked as read
+   2    the flags, the config or the reference are wrong
+   124  nothing came within --wait
+   130  interrupted; nothing came`
+
 func inboxCommand(w world) *cli.Command {
 	item := func() cli.Flag {
 		return &cli.StringFlag{Name: "work-item", Usage: "only what is about `REF`, like github:o/r#7"}
@@ -32,10 +42,10 @@ func inboxCommand(w world) *cli.Command {
 				Action: withDeployment(w, inboxTail),
 			},
 			{
-				Name: "wait", Usage: "wait until something is unread, print it, and end",
-				Description: example("the-loop inbox wait --work-item github:octo/app#7 --wait 30m"),
+				Name: "wait", Usage: "wait until something is unread, print it all, and end",
+				Description: example("the-loop inbox wait --work-item github:octo/app#7 --wait 30m") + waitCodes,
 				Flags: []cli.Flag{
-					&cli.StringFlag{Name: "wait", Usage: "at most `D`; exit code 124 when nothing came"},
+					&cli.StringFlag{Name: "wait", Usage: "at most `D`; until something came if not given"},
 					item(), formatFlag(),
 				},
 				Action: withDeployment(w, inboxWait),
@@ -126,13 +136,27 @@ func (r *inboxReader) show(ctx context.Context, lines []inbound.Line) error {
 	return nil
 }
 
-// run shows what comes in until ctx ends.
+// troublesEvery is how often is looked what keeps messages from coming in.
+const troublesEvery = time.Second
+
+// run shows what comes in until ctx ends, and says what keeps messages from
+// coming in.
 func (r *inboxReader) run(ctx context.Context) error {
-	defer r.d.serveWhileWaiting(ctx)()
+	serving, told := r.d.serve(ctx, nil), newTeller(r.w)
+	defer func() {
+		told.end(serving.troubles())
+		serving.stop()
+	}()
 	for {
-		lines, err := r.follow.Wait(ctx)
+		look, cancel := context.WithTimeoutCause(ctx, troublesEvery, errNothingCame)
+		lines, err := r.follow.Wait(look)
+		cancel()
 		if ctx.Err() != nil {
 			return nil // the signal decides the exit code
+		}
+		told.look(serving.troubles())
+		if errors.Is(err, errNothingCame) {
+			continue
 		}
 		if err != nil {
 			return failed(err)
@@ -191,14 +215,16 @@ func inboxWait(c *cli.Context, w world, d *deployment) error {
 		defer cancel()
 	}
 	lines, err := r.follow.Next() // without a network when there is something already
+	var troubles []string
 	if err == nil && len(lines) == 0 {
 		stop := d.serveWhileWaiting(ctx)
 		lines, err = r.follow.Wait(ctx)
-		stop()
+		troubles = stop()
 	}
 	if errors.Is(err, errNothingCame) {
 		// What was being taken in when the time was over counts.
 		if lines, err = r.follow.Next(); err == nil && len(lines) == 0 {
+			notes(w, troubles)
 			return &failure{code: exitNobody, err: fmt.Errorf("nothing came in within %s", term.Span(limit))}
 		}
 	}

@@ -23,12 +23,14 @@ import (
 //	| to me
 //	--- 3f9a1c02 end
 //
-// Three things hold it, each by itself. Every line of the body begins with
-// "| ", and no other line does, so that a body cannot end and cannot begin
-// another. The token is random and made by this invocation, after the message
-// was written: a body that repeats the frame of an earlier one has the wrong
-// one. The head says how much body follows. The values in the head are put on
-// one line each by the one printer for people.
+// Every line of the body begins with "| ", and no other line does, so that a
+// body cannot end and cannot begin another: this holds whatever a body says.
+// For a reader that does not keep to it, such as a model, there is more. The
+// token is random and made by this invocation, so that a body which repeats the
+// frame of another one has the wrong one; only where tail or listen goes on, and
+// what it printed got about, may somebody know it who writes later. The head
+// says how much body follows. The values in the head are put on one line each by
+// the one printer for people.
 type frame struct{ token string }
 
 func newFrame() frame {

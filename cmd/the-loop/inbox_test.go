@@ -2,7 +2,11 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -10,6 +14,7 @@ import (
 	"time"
 
 	"the-loop/internal/inbound"
+	"the-loop/state"
 )
 
 var frameHead = regexp.MustCompile(`^--- ([0-9a-f]{8}) message (\d+) about (\S+), (\d+) lines?, (\d+) bytes$`)
@@ -100,4 +105,102 @@ func TestEachInvocationHasItsOwnToken(t *testing.T) {
 	if len(seen) < 20 { // once in twenty million times that this is not so
 		t.Errorf("%d tokens of 20", len(seen))
 	}
+}
+
+// Where printing breaks off, what came before it has been read and nothing else.
+func TestOnlyWhatWasPrintedIsMarkedAsRead(t *testing.T) {
+	root, err := state.Open(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const item = "local:a#1"
+	for _, text := range []string{"one", "two", "three"} {
+		if err := inbound.AppendInbox(t.Context(), root, item, inbound.Line{Key: text, Text: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &inboxReader{w: world{stderr: io.Discard}, d: &deployment{root: root}, follow: inbound.Follow(root, nil)}
+	r.print = func(l inbound.Line) error {
+		if l.Text == "two" {
+			return errors.New("the pipe broke")
+		}
+		return nil
+	}
+	lines, err := r.follow.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.show(t.Context(), lines); err == nil {
+		t.Error("no error")
+	}
+	left, err := inbound.Unread(root, item)
+	if err != nil || len(left) != 2 || left[0].Text != "two" || left[1].Text != "three" {
+		t.Errorf("%+v %v", left, err)
+	}
+}
+
+// unasked is a context that was ended and in which nobody may ask whether it was.
+type unasked struct {
+	context.Context
+	t *testing.T
+}
+
+func (u unasked) Done() <-chan struct{} {
+	u.t.Error("what was printed is marked only while we are not told to end")
+	return u.Context.Done()
+}
+
+// What was printed has been read. Who marks it may have to wait for another
+// process to do so, and does, told to end or not.
+func TestBeingToldToEndDoesNotKeepWhatWasPrintedUnread(t *testing.T) {
+	root, err := state.Open(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const item = "local:a#1"
+	if err := inbound.AppendInbox(t.Context(), root, item, inbound.Line{Key: "one", Text: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	lines, err := inbound.Unread(root, item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := &inboxReader{w: world{stderr: io.Discard}, d: &deployment{root: root}, follow: inbound.Follow(root, nil)}
+	r.print = func(inbound.Line) error { return nil }
+	if err := r.show(unasked{ended, t}, lines); err != nil {
+		t.Error(err)
+	}
+	if left, err := inbound.Unread(root, item); err != nil || len(left) > 0 {
+		t.Errorf("%+v %v", left, err)
+	}
+}
+
+func TestATroubleIsToldOnceWhenItIsNewAndLasts(t *testing.T) {
+	var errs bytes.Buffer
+	told := newTeller(world{stderr: &errs})
+	want := func(want string) {
+		t.Helper()
+		if got := errs.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		errs.Reset()
+	}
+	const unread, stranger = "slack cannot be read: missing_scope", "not in people, and ignored: slack:U0123"
+	told.look([]string{unread, "1 replies wait to be acknowledged where they were written"})
+	want("") // it may be over in a moment
+	told.look([]string{unread, stranger + " (once)"})
+	want("note: " + unread + "\n")
+	told.look([]string{unread, stranger + " (2 times)"})
+	want("note: " + stranger + " (2 times)\n")
+	told.look([]string{stranger + " (3 times)", "slack told us to wait: read again in 30s"})
+	told.look([]string{stranger + " (4 times)", "slack told us to wait: read again in 29s"})
+	want("note: slack told us to wait: read again in 29s\n")
+	told.look(nil)
+	told.look([]string{unread})
+	told.look([]string{unread})
+	want("")
+	told.end([]string{unread, "slack cannot be read: \x1b[31m"})
+	want("note: slack cannot be read: \\x1b[31m\n")
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -25,14 +26,15 @@ func initCommand(w world) *cli.Command {
 		Flags: []cli.Flag{
 			switchFlag("here", "in .the-loop of this folder, not in the user's place"),
 			&cli.StringFlag{Name: "webhook", Usage: "begin with a webhook channel that posts to `URL`"},
-			switchFlag("slack", "begin with Slack, and print the app to make"),
+			newRoomFlag("slack", "begin with Slack in ROOM, and print the app to make"),
 		},
 		Action: func(c *cli.Context) error { return initialize(c, w) },
 	}
 }
 
 func initialize(c *cli.Context, w world) error {
-	content, err := initialConfig(c)
+	slack, rooms := slackRooms(c)
+	content, err := initialConfig(c, slack, rooms)
 	if err != nil {
 		return err
 	}
@@ -41,7 +43,11 @@ func initialize(c *cli.Context, w world) error {
 		return err
 	}
 	if err := writeNew(path, content); errors.Is(err, fs.ErrExist) {
-		return failed(errors.New(path + " is already there, and is left as it is"))
+		f := failed(errors.New(path + " is already there, and is left as it is"))
+		if slack {
+			return f.withHint("the-loop channels manifest slack prints the app, and what to add to the config")
+		}
+		return f
 	} else if err != nil {
 		return failed(err)
 	}
@@ -57,7 +63,7 @@ func initialize(c *cli.Context, w world) error {
 		return failed(err)
 	}
 	printf(w.stdout, "wrote %s\n", term.Clean(path))
-	if !c.Bool("slack") {
+	if !slack {
 		printf(w.stdout, "next: edit it, then the-loop check, then the-loop channels test\n")
 		return nil
 	}
@@ -66,7 +72,7 @@ func initialize(c *cli.Context, w world) error {
 		return failed(err)
 	}
 	printf(w.stdout, "\n%s", manifestSteps(""))
-	if !c.Args().Present() {
+	if len(rooms) == 0 {
 		printf(w.stdout, "   Put it in the place of C0123456 in the config.\n")
 	}
 	printf(w.stdout, "\n%s", manifestNext(""))
@@ -74,22 +80,22 @@ func initialize(c *cli.Context, w world) error {
 }
 
 // initialConfig gives what the flags ask for.
-func initialConfig(c *cli.Context) ([]byte, error) {
-	address, room := c.String("webhook"), ""
-	if c.Bool("slack") {
-		if c.IsSet("webhook") {
+func initialConfig(c *cli.Context, slack bool, rooms []string) ([]byte, error) {
+	if slack {
+		switch {
+		case c.IsSet("webhook"):
 			return nil, usage("--slack and --webhook: choose one to begin with; the other can be added to the config")
+		case len(rooms) > 1:
+			return nil, usage("--slack wants one room, and got %d", len(rooms))
+		case len(rooms) == 0:
+			return config.SlackTemplate(""), nil
 		}
-		if c.NArg() > 1 {
-			return nil, usage("--slack wants one room, and got %d", c.NArg())
+		if err := config.CheckRoom(rooms[0]); err != nil {
+			return nil, usage("--slack %w", err)
 		}
-		if room = c.Args().First(); c.Args().Present() {
-			if err := config.CheckRoom(room); err != nil {
-				return nil, usage("--slack %w", err)
-			}
-		}
-		return config.SlackTemplate(room), nil
+		return config.SlackTemplate(rooms[0]), nil
 	}
+	address := c.String("webhook")
 	if err := noArguments(c); err != nil {
 		return nil, err
 	}
@@ -126,4 +132,39 @@ func writeNew(path string, content []byte) error {
 		return err
 	}
 	return f.Close()
+}
+
+// roomFlag is a switch that may have a room: --slack, --slack=ROOM. The room may
+// be an argument too, and then it is no part of the flag.
+type roomFlag struct{ *cli.GenericFlag }
+
+func newRoomFlag(name, use string) cli.Flag {
+	return roomFlag{&cli.GenericFlag{Name: name, Usage: use, Value: &roomValue{}}}
+}
+
+func (f roomFlag) TakesValue() bool { return false }
+
+func (f roomFlag) String() string { return switchFlag(f.Name, f.Usage).String() }
+
+type roomValue struct{ given []string }
+
+func (v *roomValue) IsBoolFlag() bool { return true } // as the flag package asks it
+
+func (v *roomValue) String() string { return "" }
+
+func (v *roomValue) Set(s string) error {
+	if s != "true" { // which it says where there is no value
+		v.given = append(v.given, s)
+	}
+	return nil
+}
+
+// slackRooms reports whether --slack is there, and gives the rooms that stand on
+// the line.
+func slackRooms(c *cli.Context) (slack bool, rooms []string) {
+	v, ok := c.Generic("slack").(*roomValue)
+	if !ok || !c.IsSet("slack") {
+		return false, nil
+	}
+	return true, slices.Concat(v.given, c.Args().Slice())
 }

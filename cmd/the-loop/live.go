@@ -7,10 +7,9 @@ import (
 
 	"the-loop/channels"
 	"the-loop/channels/slack"
-	"the-loop/state"
 )
 
-// live is the socket of one Slack app. Of all processes of a root one listens.
+// live is the socket of one Slack app. Who reads for the root listens, too.
 type live struct {
 	r     *replies
 	name  string
@@ -19,33 +18,13 @@ type live struct {
 	rooms []*slack.Channel
 
 	mu     sync.Mutex
-	socket *slack.Socket // nil: another process listens
+	socket *slack.Socket // nil: we do not listen
 }
 
 // readInsteadEvery is how often is read while the socket is not connected.
 const readInsteadEvery = 5 * time.Second
 
-// roleAgain is how often is looked whether the socket's role is free.
-const roleAgain = 3 * time.Second
-
-func (l *live) run(ctx context.Context) {
-	role := l.r.d.root.Role(state.SocketRole(l.name))
-	tick := time.NewTicker(roleAgain)
-	defer tick.Stop()
-	for {
-		release, held, err := role.Take(signed(l.r.who))
-		if err == nil && held {
-			l.listen(ctx)
-			release()
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
+// listen listens until ctx ends. The reader runs beside it.
 func (l *live) listen(ctx context.Context) {
 	var caught sync.WaitGroup
 	defer caught.Wait()
@@ -55,7 +34,14 @@ func (l *live) listen(ctx context.Context) {
 	caught.Go(func() { l.readInstead(ctx, s) })
 	s.Run(ctx, func(ctx context.Context, a channels.Arrival) error {
 		return l.r.pipeline.Take(ctx, a.Messages...)
-	}, func() { caught.Go(func() { l.r.catchUpOnce(ctx) }) })
+	}, func() { caught.Go(func() { l.catchUp(ctx) }) })
+}
+
+// catchUp reads what came while there was no connection.
+func (l *live) catchUp(ctx context.Context) {
+	if err := l.r.reader.CatchUp(ctx); err != nil && ctx.Err() == nil {
+		l.r.d.logger.WarnContext(ctx, "not all could be read that may have been missed", "error", err)
+	}
 }
 
 // readInstead reads the threads with open questions while there is no connection.

@@ -207,5 +207,8 @@ func manifestNext(base string) string {
 	if base != "" {
 		daemon = "the-loop webhook"
 	}
-	return "next: the-loop check, then the-loop channels test slack, then " + daemon + "\n"
+	return "next: the-loop check, then\n" +
+		"   the-loop channels test slack --reply 60s\n" +
+		"which prints your line for people: who is not listed there cannot answer.\n" +
+		"With that in the config: " + daemon + "\n"
 }

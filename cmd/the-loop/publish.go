@@ -67,6 +67,9 @@ func publish(c *cli.Context, w world) error {
 		return &failure{code: exitUsage, err: res.Err}
 	}
 	printNotes(w, d, res)
+	if res.RecordErr != nil {
+		printf(w.stderr, "note: it could not be recorded: %s\n", term.Clean(res.RecordErr.Error()))
+	}
 	switch {
 	case asJSON:
 		err = printPublishJSON(w, res)
@@ -157,7 +160,11 @@ func printPublishJSON(w world, res bus.Result) error {
 }
 
 func printPublished(w io.Writer, res bus.Result) {
-	if len(res.Posts) == 0 {
+	switch {
+	case len(res.Posts) == 0 && onTicket(res):
+		printf(w, "%s  recorded %s\n", res.ID, term.Clean(res.Record))
+		return
+	case len(res.Posts) == 0:
 		printf(w, "%s  no channel subscribes to it\n", res.ID)
 		return
 	}
@@ -165,6 +172,11 @@ func printPublished(w io.Writer, res bus.Result) {
 	for _, p := range res.Posts {
 		printPost(w, "  ", p)
 	}
+}
+
+// onTicket reports whether people can see the record itself.
+func onTicket(res bus.Result) bool {
+	return strings.HasPrefix(res.Record, "https://") || strings.HasPrefix(res.Record, "http://")
 }
 
 // printPost says what one channel said, and in plain words what that means.
@@ -213,10 +225,7 @@ func printNotes(w world, d *deployment, res bus.Result) {
 	for _, n := range res.Notes {
 		printf(w.stderr, "note: %s\n", term.Clean(n))
 	}
-	if res.RecordErr != nil {
-		printf(w.stderr, "note: it could not be recorded: %s\n", term.Clean(res.RecordErr.Error()))
-	}
-	if len(res.Posts) == 0 {
+	if len(res.Posts) == 0 && !onTicket(res) {
 		printf(w.stderr, "note: no channel subscribes to %s, so it was sent to nobody\n", res.Event.Type)
 	}
 	if d.config.Path == "" && res.Accepted() > 0 {
@@ -266,7 +275,7 @@ func eventFromFlags(c *cli.Context, w world, limit int) (channels.Event, error) 
 	return ev, err
 }
 
-// eventTrouble says what is wrong with an event's JSON without Go's words.
+// eventTrouble says what is wrong with JSON, an event's mostly, without Go's words.
 func eventTrouble(err error) string {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {

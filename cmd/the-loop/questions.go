@@ -1,10 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/user"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,18 +19,19 @@ import (
 	"the-loop/internal/inbound"
 	"the-loop/internal/questions"
 	"the-loop/internal/term"
+	"the-loop/state"
 )
 
 func questionsCommand(w world) *cli.Command {
 	return &cli.Command{
 		Name:        "questions",
-		Usage:       "look at what was asked, and withdraw it",
-		Description: example("the-loop questions list", "the-loop questions withdraw 01KB3Z0000000000000000000A"),
+		Usage:       "look at what was asked, answer it or withdraw it",
+		Description: example("the-loop questions list", `the-loop questions answer 7K2 "after lunch"`),
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Usage: "the open questions",
 				Description: example("the-loop questions list --all"),
-				Flags:       []cli.Flag{switchFlag("all", "closed ones too"), formatFlag()},
+				Flags:       []cli.Flag{switchFlag("all", "closed ones too, with their answers"), formatFlag()},
 				Action:      withDeployment(w, questionsList),
 			},
 			{
@@ -43,7 +47,7 @@ func questionsCommand(w world) *cli.Command {
 				Action:      withDeployment(w, questionsAnswer),
 			},
 			{
-				Name: "withdraw", Usage: "close a question that nobody needs answered", ArgsUsage: "ID",
+				Name: "withdraw", Usage: "close a question, or set a damaged one aside", ArgsUsage: "ID",
 				Description: example("the-loop questions withdraw 01KB3Z0000000000000000000A"),
 				Flags:       []cli.Flag{formatFlag()},
 				Action:      withDeployment(w, questionsWithdraw),
@@ -68,10 +72,14 @@ func questionsList(c *cli.Context, w world, d *deployment) error {
 		all = slices.DeleteFunc(all, func(q questions.Question) bool { return q.State != questions.StateOpen })
 	}
 	for _, name := range unreadable {
-		printf(w.stderr, "note: questions/%s cannot be read\n", term.Clean(name))
+		d.printUnreadable(w, name)
 	}
 	if asJSON {
 		return printJSON(w.stdout, append([]questions.Question{}, all...))
+	}
+	if len(all) == 0 && c.Bool("all") {
+		printf(w.stdout, "no questions\n")
+		return nil
 	}
 	if len(all) == 0 {
 		printf(w.stdout, "no open questions\n")
@@ -85,10 +93,65 @@ func questionsList(c *cli.Context, w world, d *deployment) error {
 		{Title: "about", Flex: true},
 		{Title: "question", Flex: true},
 	}}
+	if c.Bool("all") {
+		t.Columns[3] = term.Column{Title: "outcome", Flex: true}
+	}
 	for _, q := range all {
-		t.Row(q.ID, q.Code, term.Ago(time.Now(), q.AskedAt), string(q.State), q.WorkItem, q.Text)
+		how := string(q.State)
+		if c.Bool("all") {
+			how = outcomeOf(q)
+		}
+		t.Row(q.ID, q.Code, term.Ago(time.Now(), q.AskedAt), how, q.WorkItem, q.Text)
 	}
 	return t.Write(w.stdout)
+}
+
+// outcomeOf is a question's answer and who gave it, or else its state.
+func outcomeOf(q questions.Question) string {
+	if q.Answer == nil {
+		return string(q.State)
+	}
+	return q.Answer.Text + " (" + answeredBy(*q.Answer) + ")"
+}
+
+func answeredBy(a questions.Answer) string {
+	return firstOf(a.By.Name, a.By.Login, a.By.ID, "nobody")
+}
+
+// printUnreadable says of a file among the questions why it cannot be read, and
+// what to do about that.
+func (d *deployment) printUnreadable(w world, name string) {
+	id := strings.TrimSuffix(name, ".json")
+	file := term.Clean("questions/" + name)
+	switch _, err := questions.Get(d.root, id); {
+	case errors.Is(err, questions.ErrNewer):
+		printf(w.stderr, "note: %s %v\n", file, questions.ErrNewer)
+	case errors.Is(err, questions.ErrDamaged):
+		printf(w.stderr, "note: %s is damaged: %s;\n`the-loop questions withdraw %s` sets it aside\n",
+			file, term.Clean(whyDamaged(err)), id)
+	case err != nil:
+		printf(w.stderr, "note: %s cannot be read: %s\n", file, term.Clean(err.Error()))
+	}
+}
+
+// whyDamaged leaves out what has been said: which question it is, and that it
+// is damaged.
+func whyDamaged(err error) string {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return eventTrouble(err)
+	}
+	_, why, _ := strings.Cut(err.Error(), questions.ErrDamaged.Error()+": ")
+	return firstOf(why, err.Error())
+}
+
+// unusable is the end of a command whose question cannot be read.
+func unusable(id string, err error) *failure {
+	f := failed(err)
+	if errors.Is(err, questions.ErrDamaged) {
+		return f.withHint("the-loop questions withdraw %s sets it aside, and keeps its bytes", id)
+	}
+	return f
 }
 
 // question finds the one question that was named.
@@ -100,20 +163,22 @@ func (d *deployment) question(c *cli.Context) (questions.Question, error) {
 }
 
 // questionNamed finds a question by its id, or else by its code: the open one
-// that has it, or the one that had it last.
+// that has it, or the one that had it last. With an error of its file it gives
+// the id alone.
 func (d *deployment) questionNamed(name string) (questions.Question, error) {
-	q, err := questions.Get(d.root, name)
-	if errors.Is(err, questions.ErrNone) {
+	id := name
+	q, err := questions.Get(d.root, id)
+	if none := err; errors.Is(err, questions.ErrNone) {
 		if q, ok := d.questionOfCode(name); ok {
 			return q, nil
 		}
-		q, err = questions.Get(d.root, strings.ToUpper(name))
+		id = strings.ToUpper(name)
+		if q, err = questions.Get(d.root, id); errors.Is(err, questions.ErrNone) {
+			return q, usage("%w", none).withHint("the-loop questions list --all")
+		}
 	}
-	switch {
-	case errors.Is(err, questions.ErrNone):
-		return q, usage("%w", err).withHint("the-loop questions list --all")
-	case err != nil:
-		return q, failed(err)
+	if err != nil {
+		return questions.Question{ID: id}, unusable(id, err)
 	}
 	return q, nil
 }
@@ -156,8 +221,10 @@ func questionsShow(c *cli.Context, w world, d *deployment) error {
 	if q.State == questions.StateOpen && !q.ExpiresAt.IsZero() {
 		row("expires", q.ExpiresAt.Format(time.RFC3339))
 	}
-	if q.Link != "" {
-		row("record", q.Link)
+	row("record", q.Link)
+	row("posted", strings.Join(slices.Sorted(maps.Keys(q.Refs)), ", "))
+	if d.waits(q.ID) {
+		row("queued", "the-loop outbox show "+q.ID)
 	}
 	for line := range strings.Lines(q.Text) {
 		row("text", strings.TrimRight(line, "\r\n"))
@@ -165,14 +232,25 @@ func questionsShow(c *cli.Context, w world, d *deployment) error {
 	for i, choice := range q.Choices {
 		row("choice", fmt.Sprintf("%d. %s", i+1, choice))
 	}
+	row("counts", countsFor(q))
 	if q.Answer != nil {
 		for line := range strings.Lines(q.Answer.Text) {
 			row("answer", strings.TrimRight(line, "\r\n"))
 		}
-		row("by", fmt.Sprintf("%s, via %s, %s", firstOf(q.Answer.By.Name, q.Answer.By.Login, q.Answer.By.ID, "nobody"),
-			q.Answer.Via, q.Answer.At.Format(time.RFC3339)))
+		row("by", fmt.Sprintf("%s, via %s, %s", answeredBy(*q.Answer), q.Answer.Via, q.Answer.At.Format(time.RFC3339)))
 	}
 	return nil
+}
+
+// countsFor says what is an answer to it.
+func countsFor(q questions.Question) string {
+	switch {
+	case len(q.Choices) == 0:
+		return "any text"
+	case q.FreeText:
+		return "a choice, or any other text"
+	}
+	return "a choice"
 }
 
 func questionsAnswer(c *cli.Context, w world, d *deployment) error {
@@ -199,7 +277,7 @@ func questionsAnswer(c *cli.Context, w world, d *deployment) error {
 	case !ok:
 		return usage("the answer is empty")
 	}
-	q, err = questions.Reply(c.Context, d.root, q.ID, questions.Answer{
+	q, err = d.pipeline().Answer(c.Context, q.ID, questions.Answer{
 		Text: answer, Choice: choice, Via: questions.ViaTerminal, By: atTheTerminal(), Mirror: d.mirror(q),
 	})
 	var closed *questions.ClosedError
@@ -210,7 +288,7 @@ func questionsAnswer(c *cli.Context, w world, d *deployment) error {
 		return failed(err)
 	}
 	_ = d.log.Answered(c.Context, subjectOf(q), questions.ViaTerminal)
-	d.closed(c.Context, q)
+	d.pay(c.Context)
 	if asJSON {
 		return printJSON(w.stdout, q)
 	}
@@ -234,17 +312,45 @@ func questionsWithdraw(c *cli.Context, w world, d *deployment) error {
 		return err
 	}
 	q, err := d.question(c)
+	if errors.Is(err, questions.ErrDamaged) {
+		return setAside(c, w, d, q.ID, asJSON)
+	}
 	if err != nil {
 		return err
 	}
-	if q, err = questions.Close(c.Context, d.root, q.ID, questions.Withdrawn); err != nil {
+	if q, err = d.pipeline().Withdraw(c.Context, q.ID); err != nil {
 		return failed(err)
 	}
 	_ = d.log.Withdrawn(c.Context, subjectOf(q))
-	d.closed(c.Context, q)
+	d.pay(c.Context)
 	if asJSON {
 		return printJSON(w.stdout, q)
 	}
 	printf(w.stdout, "%s is withdrawn\n", q.ID)
+	return nil
+}
+
+// setAside puts a damaged question out of the way of the others, keeping its
+// bytes. What a newer version wrote is left alone.
+func setAside(c *cli.Context, w world, d *deployment, id string, asJSON bool) error {
+	var aside string
+	err := d.root.Document(state.Question(id)).Update(c.Context, func(tx *state.Tx) (err error) {
+		switch _, err := questions.Get(d.root, id); {
+		case err == nil:
+			return fmt.Errorf("question %s is whole again", id)
+		case !errors.Is(err, questions.ErrDamaged):
+			return err
+		}
+		aside, err = tx.SetAside()
+		return err
+	})
+	if err != nil {
+		return failed(err)
+	}
+	_ = d.log.SetAside(c.Context, filepath.Base(aside))
+	if asJSON {
+		return printJSON(w.stdout, map[string]string{"id": id, "setAside": aside})
+	}
+	printf(w.stdout, "%s is damaged, and set aside: %s\n", id, term.Clean(aside))
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"the-loop/channels/github"
@@ -28,27 +29,42 @@ const (
 	catchUpEvery = 15 * time.Minute
 	// watchedFor is how long a work item is watched after it was asked about.
 	watchedFor = 30 * 24 * time.Hour
-	// housework is how often expired questions and old debts are looked for.
-	housework = 15 * time.Second
 )
 
 // replies is everything by which replies come in, and what becomes of them, for
 // one config.
 type replies struct {
 	d        *deployment
-	who      string
+	told     bool // by a receiver of this process; else all is asked for
 	pipeline *inbound.Pipeline
 	settler  *inbound.Settler
 	asked    askedAbout
 	reader   *reader.Reader
 	sockets  []*live
 	receiver *receiver.Receiver // nil: none
+
+	yields atomic.Bool // a poller reads and listens in our place
+	// lasting, when set, is for how long what is owed when work has to end may
+	// still be paid: until it ends, and no longer than payFor.
+	lasting context.Context
 }
 
 // newReplies builds it. Nothing is read and nothing runs.
-func newReplies(d *deployment, who string) *replies {
-	r := &replies{d: d, who: who, pipeline: d.pipeline()}
-	r.settler = &inbound.Settler{Pipeline: r.pipeline, Responder: d.responder, Mirror: d.copyAnswer, Ending: d.ending}
+func newReplies(d *deployment, who string, told bool) *replies {
+	r := &replies{d: d, told: told, pipeline: d.pipeline()}
+	r.settler = d.settler(r.pipeline)
+	r.reader = reader.New(reader.Options{
+		Root: d.root, Role: d.root.Role(state.ReaderRole), Who: fmt.Sprintf("%s, process %d", who, os.Getpid()),
+		Sources: r.sources(), Beside: r.beside(), Watched: r.watched,
+		Take: r.pipeline.Take, Interval: d.config.Polling.Interval, Log: d.logger,
+	})
+	return r
+}
+
+// sources are what is read: what a door or a socket tells of is only caught up
+// with.
+func (r *replies) sources() (sources []reader.Source) {
+	d, hook := r.d, r.d.config.Webhook
 	var polled, listened []*slack.Channel
 	for _, ch := range d.config.Channels {
 		c, ok := d.channel(ch.Name).(*slack.Channel)
@@ -57,11 +73,12 @@ func newReplies(d *deployment, who string) *replies {
 		case ch.SocketMode():
 			listened = append(listened, c)
 			r.addSocket(ch, c)
+		case r.told && !hook.SlackSigningSecret.IsZero():
+			listened = append(listened, c)
 		default:
 			polled = append(polled, c)
 		}
 	}
-	var sources []reader.Source
 	if len(polled) > 0 {
 		sources = append(sources, slack.NewSource(polled...))
 	}
@@ -69,19 +86,24 @@ func newReplies(d *deployment, who string) *replies {
 		sources = append(sources, caughtUp{slack.NewSource(listened...)})
 	}
 	if d.github != nil {
-		sources = append(sources, github.NewSource(github.SourceOptions{
+		s := reader.Source(github.NewSource(github.SourceOptions{
 			Client: d.github, Repos: d.config.GitHub.Repos, Watched: r.watches,
 		}))
+		if r.told && !hook.GitHubSecret.IsZero() {
+			s = caughtUp{s}
+		}
+		sources = append(sources, s)
 	}
-	r.reader = reader.New(reader.Options{
-		Root: d.root, Role: d.root.Role(state.ReaderRole), Who: signed(who), Sources: sources, Watched: r.watched,
-		Take: r.pipeline.Take, Interval: d.config.Polling.Interval, Log: d.logger,
-	})
-	return r
+	return sources
 }
 
-// signed is how a process signs the roles that it takes.
-func signed(who string) string { return fmt.Sprintf("%s, process %d", who, os.Getpid()) }
+// beside are the sockets: whoever reads also listens.
+func (r *replies) beside() (do []func(ctx context.Context)) {
+	for _, s := range r.sockets {
+		do = append(do, s.listen)
+	}
+	return do
+}
 
 // caughtUp is a source whose messages come in by themselves.
 type caughtUp struct{ reader.Source }
@@ -141,8 +163,8 @@ func (r *replies) watched() []reader.Watched {
 }
 
 func (r *replies) listWatched() []reader.Watched {
-	all, _, err := questions.List(r.d.root)
-	if err != nil {
+	all, err := r.pipeline.Questions()
+	if err != nil && all == nil {
 		r.d.logger.Warn("the questions cannot be listed", "error", err)
 	}
 	at := map[string]int{}
@@ -201,28 +223,11 @@ func (d *deployment) rooms() (rooms []*slack.Channel) {
 	return rooms
 }
 
-// receive makes the receiver. It fails when a door has no secret: what is not
-// signed would be let in.
+// receive makes the receiver, which is not running. It fails when a door has no
+// secret: what is not signed would be let in.
 func (r *replies) receive() (http.Handler, error) {
 	r.receiver = receiver.New(receiver.Options{Doors: r.doors(), Take: r.pipeline.Take, Logger: r.d.logger})
-	if err := r.receiver.Ready(); err != nil {
-		r.receiver.Close()
-		return nil, err
-	}
-	return r.receiver, nil
-}
-
-// settle pays what is owed, and closes what has expired.
-func (r *replies) settle(ctx context.Context) {
-	expired, err := questions.Expire(ctx, r.d.root, time.Now())
-	for _, q := range expired {
-		_ = r.d.log.Expired(ctx, subjectOf(q))
-	}
-	err = errors.Join(err, r.pipeline.Closed(ctx, expired...))
-	_, failed := r.settler.Settle(ctx)
-	if err := errors.Join(err, failed); err != nil && ctx.Err() == nil {
-		r.d.logger.WarnContext(ctx, "what became of replies is not shown yet", "error", err)
-	}
+	return r.receiver, r.receiver.Ready()
 }
 
 // state says how it is, for the heartbeat.
@@ -231,7 +236,9 @@ func (r *replies) state() status.Inbound {
 	in := status.Inbound{Taken: c.Taken, Dropped: c.Dropped, Strangers: c.Strangers}
 	in.Owed, _ = r.pipeline.Owed()
 	for _, s := range r.reader.State() {
-		in.Sources = append(in.Sources, status.SourceState(s))
+		if !r.yields.Load() { // how it was when we read last is no news
+			in.Sources = append(in.Sources, status.SourceState(s))
+		}
 	}
 	for _, s := range r.sockets {
 		if state, ok := s.state(); ok {
@@ -248,86 +255,39 @@ func (r *replies) state() status.Inbound {
 	return in
 }
 
-// runs are what reads and settles, in the order in which they start. With polls
-// everything is read all the time; else it is only caught up with.
-func (r *replies) runs(polls bool) []daemon.Runner {
+// runs are what reads and settles, in the order in which they start: the last to
+// start is the first to stop. A process that is told reads and listens only
+// while no poller does.
+func (r *replies) runs() []daemon.Runner {
 	runs := []daemon.Runner{&loop{run: r.work}}
-	if polls {
-		runs = append(runs, r.reader)
-	} else {
-		runs = append(runs, &loop{run: r.catchUp})
+	if !r.told {
+		return append(runs, r.reader)
 	}
-	for _, s := range r.sockets {
-		runs = append(runs, &loop{run: s.run})
-	}
-	if r.receiver != nil { // the last to start is the first to stop
-		runs = append(runs, &loop{run: func(ctx context.Context) { <-ctx.Done(); r.receiver.Close() }})
-	}
-	return runs
+	runs = append(runs, &loop{run: func(ctx context.Context) {
+		r.d.whilePolled(ctx, func(polled bool) {
+			r.yields.Store(polled)
+			if polled {
+				r.reader.Stop()
+			} else {
+				r.reader.Start(ctx)
+			}
+		})
+		r.reader.Stop()
+	}})
+	return append(runs, r.receiver)
 }
 
-// work settles whenever something is owed, and does the housework.
-func (r *replies) work(ctx context.Context) {
-	defer r.pipeline.Close()
-	for _, c := range r.d.rooms() {
-		// Who our bot is makes its markers worth something. Without it they are
-		// not counted, and everything that a bot wrote is dropped all the same.
-		_ = c.Introduce(ctx)
-	}
-	tick := time.NewTicker(housework)
-	defer tick.Stop()
-	for {
-		r.settle(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.pipeline.Owes():
-		case <-tick.C:
-		}
-	}
-}
-
-// catchUp reads what a receiver may have missed: at its start, when the machine
-// slept, and every quarter of an hour.
-func (r *replies) catchUp(ctx context.Context) {
-	tick := time.NewTicker(time.Minute)
-	defer tick.Stop()
-	var last, looked time.Time
-	for {
-		now := time.Now()
-		// The monotonic clock stands still while the machine sleeps.
-		slept := now.Round(0).Sub(looked.Round(0))-now.Sub(looked) > time.Minute
-		if looked = now; slept || last.IsZero() || now.Sub(last) >= catchUpEvery {
-			r.catchUpOnce(ctx)
-			last = time.Now()
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-func (r *replies) catchUpOnce(ctx context.Context) {
-	err := r.reader.CatchUp(ctx)
-	if err != nil && !errors.Is(err, reader.ErrElsewhere) && ctx.Err() == nil {
-		r.d.logger.WarnContext(ctx, "not all could be read that may have been missed", "error", err)
-	}
-}
-
-// closed shows people how a question ended that was closed in another way than
-// by a reply, as far as that takes no more than a moment; a daemon does the rest.
-func (d *deployment) closed(ctx context.Context, q questions.Question) {
-	r := newReplies(d, "questions")
-	defer r.pipeline.Close()
-	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Second, errors.New("5s have passed"))
+// pay pays what is owed, as far as that takes no more than a moment; a daemon
+// does the rest.
+func (d *deployment) pay(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, payFor, errors.New(payFor.String()+" have passed"))
 	defer cancel()
-	if err := r.pipeline.Closed(ctx, q); err != nil {
-		d.logger.WarnContext(ctx, "what is owed could not be written down", "error", err)
-		return
-	}
-	_, _ = r.settler.Settle(ctx)
+	_, _ = d.settler(d.pipeline()).Settle(ctx)
+}
+
+// settler pays what the pipeline owes.
+func (d *deployment) settler(p *inbound.Pipeline) *inbound.Settler {
+	return &inbound.Settler{Pipeline: p, Responder: d.responder, Mirror: d.copyAnswer, Ending: d.ending}
 }
 
 // buttons reports whether a press can come back from every Slack room.

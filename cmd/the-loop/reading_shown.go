@@ -30,19 +30,24 @@ func (d *deployment) shown(q questions.Question, m channels.Message) bool {
 		}
 	}
 	for _, name := range names {
-		if len(q.Refs[name]) > 0 || !d.waitsFor(q.ID, name) {
+		if len(q.Refs[name]) > 0 || !d.unsent(q.ID, name) {
 			return true
 		}
 	}
 	return false
 }
 
-// waitsFor reports whether the event still waits for the channel, as far as that
-// can be read.
-func (d *deployment) waitsFor(id, channel string) bool {
+// unsent reports whether nothing of the event has reached the channel: it waits
+// for it in the outbox, or was refused. Where that is not known, it may have.
+func (d *deployment) unsent(id, channel string) bool {
 	entries, _, _, err := d.store.Entries()
 	i := slices.IndexFunc(entries, func(e *outbox.Entry) bool { return e.ID == id })
-	return err == nil && i >= 0 && slices.Contains(entries[i].Owed(), channel)
+	if err != nil || i < 0 {
+		return false
+	}
+	sent, ok := entries[i].Deliveries[channel]
+	return ok && (sent.State == channels.StatePending || sent.State == channels.StateRefused) &&
+		len(sent.Parts) == 0 && !sent.Repeats
 }
 
 // channel gives the channel of that name, nil when there is none.

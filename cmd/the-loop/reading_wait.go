@@ -3,50 +3,33 @@ package main
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"the-loop/drain"
+	"the-loop/internal/daemon"
 	"the-loop/state"
 )
 
-// pollerLook is how often a waiting command looks whether a poller runs.
+// pollerLook is how often it is looked whether a poller runs, by who stands in
+// for one.
 const pollerLook = time.Second
 
-// serveWhileWaiting reads what comes in, and drains, while somebody waits for an
-// answer and no poller does it. Of several who wait each part is done by the one
-// that has its role. stop ends that, and gives what kept replies from coming in.
-func (d *deployment) serveWhileWaiting(ctx context.Context) (stop func() []string) {
-	var troubles []string
-	l := &loop{run: func(ctx context.Context) { troubles = d.serve(ctx) }}
-	l.Start(ctx)
-	return func() []string {
-		l.Stop()
-		return troubles
-	}
-}
-
-// serve serves whenever no poller runs, until ctx ends.
-func (d *deployment) serve(ctx context.Context) (troubles []string) {
+// whilePolled tells change whether a poller runs on this root: at once, and
+// whenever that is otherwise, until ctx ends.
+func (d *deployment) whilePolled(ctx context.Context, change func(polled bool)) {
 	tick := time.NewTicker(pollerLook)
 	defer tick.Stop()
-	stop := func() []string { return nil }
-	serving := false
-	for {
-		switch polled := d.pollerRuns(); {
-		case polled && serving:
-			stop()
-			serving = false
-		case !polled && !serving:
-			stop = d.startServing(context.WithoutCancel(ctx)) // it ends when it is stopped, and has told how it was
-			serving = true
-		}
+	polled := d.pollerRuns()
+	for change(polled); ; {
 		select {
 		case <-ctx.Done():
-			if serving {
-				troubles = stop()
-			}
-			return troubles
+			return
 		case <-tick.C:
+		}
+		if now := d.pollerRuns(); now != polled {
+			polled = now
+			change(polled)
 		}
 	}
 }
@@ -58,20 +41,85 @@ func (d *deployment) pollerRuns() bool {
 	return err == nil && process != ""
 }
 
-func (d *deployment) startServing(ctx context.Context) (stop func() []string) {
-	replies := newReplies(d, "ask")
-	runs := replies.runs(true)
-	if len(d.routes) > 0 {
-		runs = append(runs, drain.New(d.drain("ask")))
-	}
-	for _, r := range runs {
-		r.Start(ctx)
-	}
+// serving reads what comes in, shows what became of it, and drains, while
+// somebody waits for an answer and no poller does it. Of several who wait each
+// part is done by the one that has its role.
+type serving struct {
+	d       *deployment
+	ctx     context.Context // the waiting command's
+	lasting context.Context
+	run     loop
+
+	mu      sync.Mutex
+	replies *replies // nil: a poller serves
+	runs    []daemon.Runner
+}
+
+// serveWhileWaiting serves until stop, which gives what kept replies from coming
+// in.
+func (d *deployment) serveWhileWaiting(ctx context.Context) (stop func() []string) {
+	s := d.serve(ctx, nil)
 	return func() []string {
-		in := replies.state()
-		for _, r := range slices.Backward(runs) {
-			r.Stop()
-		}
-		return in.Troubles(time.Now())
+		troubles := s.troubles()
+		s.stop()
+		return troubles
 	}
+}
+
+// serve serves until stop. What is owed then is paid before it ends, as far as
+// that takes no more than a moment, and unless lasting has ended; nil: it is left
+// to who comes next.
+func (d *deployment) serve(ctx, lasting context.Context) *serving {
+	s := &serving{d: d, ctx: ctx, lasting: lasting}
+	s.run.run = func(ctx context.Context) { d.whilePolled(ctx, s.change) }
+	s.run.Start(context.WithoutCancel(ctx)) // it ends when it is stopped, and has told how it was
+	return s
+}
+
+func (s *serving) change(polled bool) {
+	if polled {
+		s.end()
+		return
+	}
+	r := newReplies(s.d, "ask", false)
+	r.lasting = s.lasting
+	runs := r.runs()
+	if len(s.d.routes) > 0 {
+		runs = append(runs, drain.New(s.d.drain("ask")))
+	}
+	for _, run := range runs {
+		run.Start(context.WithoutCancel(s.ctx))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.replies, s.runs = r, runs
+}
+
+func (s *serving) end() {
+	s.mu.Lock()
+	runs := s.runs
+	s.replies, s.runs = nil, nil
+	s.mu.Unlock()
+	for _, run := range slices.Backward(runs) {
+		run.Stop()
+	}
+}
+
+// troubles gives what keeps replies from coming in.
+func (s *serving) troubles() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.replies == nil {
+		return nil
+	}
+	in := s.replies.state()
+	return in.Troubles(time.Now())
+}
+
+// stop ends it. served is false when a poller has served, which pays what is owed.
+func (s *serving) stop() (served bool) {
+	s.run.Stop()
+	served = s.replies != nil
+	s.end()
+	return served
 }

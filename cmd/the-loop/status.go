@@ -1,20 +1,32 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"the-loop/internal/config"
 	"the-loop/internal/term"
+	"the-loop/outbox"
+	"the-loop/state"
 	"the-loop/status"
 )
+
+const statusCodes = `
+
+Exit codes:
+
+   0    whatever is behind, what should run does, and the root can be written
+   1    an enabled service does not run, or nothing can be written
+   2    the config is wrong; what can be said without it is said`
 
 func statusCommand(w world) *cli.Command {
 	return &cli.Command{
 		Name:        "status",
 		Usage:       "say which services run and what is behind",
-		Description: example("the-loop status", "the-loop status --format json | jq .channelDelivery"),
+		Description: example("the-loop status", "the-loop status --format json | jq .channelDelivery") + statusCodes,
 		Flags:       []cli.Flag{formatFlag()},
 		Action: func(c *cli.Context) error {
 			asJSON, err := wantsJSON(c)
@@ -24,24 +36,46 @@ func statusCommand(w world) *cli.Command {
 			if err := noArguments(c); err != nil {
 				return err
 			}
-			d, err := open(c, w)
-			if err != nil {
-				return err
+			r, bad := statusReport(c, w)
+			if bad != nil && r == nil {
+				return bad
 			}
-			r := d.report()
 			if asJSON {
 				if err := printJSON(w.stdout, r); err != nil {
 					return failed(err)
 				}
 			} else {
-				printStatus(w, r)
+				printStatus(w, *r)
 			}
-			if !r.OK {
+			if bad == nil && !r.OK {
 				return &failure{code: exitDidNotHappen}
 			}
-			return nil
+			return bad
 		},
 	}
+}
+
+// statusReport gives the report. With a config that cannot be used it gives both
+// the error and, if the root is known all the same, what can be said of that.
+func statusReport(c *cli.Context, w world) (*status.Report, error) {
+	d, err := open(c, w)
+	if err == nil {
+		r := d.report()
+		return &r, nil
+	}
+	var bad *config.Error
+	if !errors.As(err, &bad) || bad.Root == "" {
+		return nil, err
+	}
+	root, openErr := state.Open(bad.Root)
+	if openErr != nil {
+		return nil, err
+	}
+	r := status.Make(status.Source{
+		Root: root, Config: bad.Path, ConfigError: bad.Summary(), Store: outbox.Open(root, outbox.Options{}),
+		Services: []status.Service{{Name: "poller"}, {Name: "webhook"}},
+	})
+	return &r, err
 }
 
 func printStatus(w world, r status.Report) {
@@ -50,13 +84,20 @@ func printStatus(w world, r status.Report) {
 		printf(w.stdout, "%-11s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	row("root", "%s", term.Clean(r.Root))
-	if r.Config == "" {
+	switch {
+	case r.ConfigError != "":
+		row("config", "%s cannot be used: %s", term.Clean(r.Config), term.Clean(r.ConfigError))
+		row("", "what hangs on it is not known before it is mended: the-loop check")
+	case r.Config == "":
 		row("config", "none; everything goes to a file under the root (the-loop init writes one)")
-	} else {
+	default:
 		row("config", "%s", term.Clean(r.Config))
 	}
+	if line := r.Disk.Line(); line != "" {
+		row("disk", "%s", term.Clean(line))
+	}
 	for _, s := range r.Services {
-		row(s.Name, "%s", serviceState(now, s))
+		row(s.Name, "%s", serviceState(now, s, r.ConfigError == ""))
 	}
 	d := r.ChannelDelivery
 	if line := d.Line(now); line != "" {
@@ -103,7 +144,8 @@ func printStatus(w world, r status.Report) {
 	}
 }
 
-func serviceState(now time.Time, s status.Service) string {
+// serviceState is one service. Whether it should run only a config can say.
+func serviceState(now time.Time, s status.Service, known bool) string {
 	switch {
 	case s.Running && s.Heartbeat != nil && s.Heartbeat.LastError != "":
 		return fmt.Sprintf("running (%s), and its last cycle failed: %s",
@@ -114,6 +156,8 @@ func serviceState(now time.Time, s status.Service) string {
 		return fmt.Sprintf("running (%s)", term.Clean(s.Process))
 	case s.Enabled:
 		return "not running: the-loop " + s.Name
+	case !known:
+		return "not running"
 	}
 	return "not enabled"
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -163,5 +164,59 @@ func TestRootPrecedence(t *testing.T) {
 				t.Errorf("%v %v, want %s", got, err, c.want)
 			}
 		})
+	}
+}
+
+// Whoever looks at the root of a config that is wrong must not look at another.
+func TestRootOfAConfigThatIsWrongIsKnownOrNotSaid(t *testing.T) {
+	const named = "state: {root: /named}\n"
+	for text, want := range map[string]string{
+		named + "drain: {interval: soon}":      "/named",
+		"drain: {interval: soon}":              "DIR",
+		named + "chanels: {}":                  "/named",
+		"state: {root: below}\ncap: [1]":       "",
+		"stat: {root: /named}":                 "",
+		"root: /named":                         "",
+		"<<: {state: {root: /named}}":          "",
+		"state: {root: 7}":                     "",
+		"state: {rot: /named}":                 "",
+		"state: [/named]":                      "",
+		named + named:                          "",
+		named + "ledger: [":                    "",
+		"\"state\" : {root: /named\nledger: [": "",
+		"channels: [":                          "DIR",
+		"# state: {root: .}\nchannels: [":      "DIR",
+		"garbage":                              "DIR",
+		"":                                     "DIR",
+		"ledger: local\n---\nledger: none":     "DIR",
+		"name: \xe9":                           "",
+	} {
+		dir := t.TempDir()
+		path := write(t, filepath.Join(dir, "config.yaml"), text)
+		for by, want := range map[string]string{"": want, "/by/env": strings.Replace(want, "DIR", "/by/env", 1)} {
+			_, _, err := Load(path, env("HOME=/home/octo", "THE_LOOP_STATE="+by))
+			var bad *Error
+			if !errors.As(err, &bad) {
+				t.Errorf("%q: %v", text, err)
+				continue
+			}
+			if got := strings.Replace(bad.Root, dir, "DIR", 1); got != want {
+				t.Errorf("%q: %q, want %q (%v)", text, got, want, err)
+			}
+		}
+	}
+}
+
+func TestSummaryIsOneLine(t *testing.T) {
+	_, _, err := load(t, "outbox: {cap: 0}\nledger: none\ndrain: {interval: soon, x: 1}\n")
+	var bad *Error
+	if !errors.As(err, &bad) {
+		t.Fatal(err)
+	}
+	if want := "line 1: outbox.cap: must be at least 1 (and 2 more)"; bad.Summary() != want {
+		t.Errorf("%q, want %q", bad.Summary(), want)
+	}
+	if _, _, err = load(t, ""); !errors.As(err, &bad) || bad.Summary() != "holds no configuration" {
+		t.Errorf("%v: %q", err, bad.Summary())
 	}
 }

@@ -39,6 +39,30 @@ func (f Finding) String() string {
 type Error struct {
 	Path     string
 	Findings []Finding // in the order of the file, warnings included; at least one is not
+	// Root is the state root, absolute, "" where only a config that is right
+	// could tell which it is.
+	Root string
+}
+
+// Summary is the first thing that is wrong, without the path, and how much else
+// there is.
+func (e *Error) Summary() string {
+	first, more := "", -1
+	for _, f := range e.Findings {
+		if f.Warning {
+			continue
+		}
+		if more++; more == 0 {
+			first = f.String()
+			if f.Line > 0 {
+				first = "line " + first
+			}
+		}
+	}
+	if more > 0 {
+		first += fmt.Sprintf(" (and %d more)", more)
+	}
+	return first
 }
 
 // Error gives one short line for each finding that is not a warning.
@@ -62,7 +86,7 @@ func fileError(path, message, hint string) *Error {
 }
 
 // result sorts what was found, and makes an error of it when there is any.
-func result(path string, found []Finding) ([]Finding, error) {
+func result(path string, found []Finding) ([]Finding, *Error) {
 	slices.SortStableFunc(found, func(a, b Finding) int {
 		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
 	})

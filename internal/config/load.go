@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode/utf8"
@@ -44,7 +46,8 @@ func Load(path string, getenv func(string) string) (*Config, []Finding, error) {
 	}
 	r := &reader{dir: filepath.Dir(path), home: getenv("HOME"), lines: strings.Split(text, "\n")}
 	c := &Config{}
-	if body, ok := r.parse(text); ok {
+	body, parsed := r.parse(text)
+	if parsed {
 		c = value{r: r, node: body}.section().config()
 		c.Path, c.Dir = path, r.dir
 		if c.Root, err = stateRoot(c.Root, r.dir, getenv); err != nil {
@@ -52,11 +55,34 @@ func Load(path string, getenv func(string) string) (*Config, []Finding, error) {
 		}
 		r.found = append(r.found, c.ownFiles()...)
 	}
-	warnings, err := result(path, r.found)
-	if err != nil {
-		return nil, nil, err
+	warnings, bad := result(path, r.found)
+	if bad == nil {
+		return c, warnings, nil
 	}
-	return c, warnings, nil
+	switch isGroup := parsed && !slices.ContainsFunc(r.found, func(f Finding) bool { return f.Field == "" }); {
+	case isGroup && !slices.ContainsFunc(r.found, aboutRoot):
+		bad.Root = c.Root
+	case !isGroup && !namesRoot.MatchString(text):
+		bad.Root, _ = stateRoot("", r.dir, getenv)
+	}
+	return nil, nil, bad
+}
+
+// namesRoot matches a file that may name a state root, however broken it is.
+var namesRoot = regexp.MustCompile(`(?m)^[^#]*\b(root|state)["']?\s*:`)
+
+// aboutRoot reports whether the root may be another than the one that was read.
+func aboutRoot(f Finding) bool {
+	switch top, _, below := strings.Cut(f.Field, "."); {
+	case f.Warning:
+		return false
+	case top == "state":
+		return true
+	case below:
+		return false
+	}
+	// Somebody may have meant it by a key that we do not know.
+	return f.Message == writeOut || f.Message == unknownKey && (f.Hint == "" || f.Hint == didYouMean("state"))
 }
 
 // ownFiles finds file channels that would write into our own state.

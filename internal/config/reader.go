@@ -213,6 +213,10 @@ func (s *section) sub(key string) *section {
 	return &section{value: value{r: s.r, field: strings.TrimPrefix(s.field+"."+key, ".")}}
 }
 
+const unknownKey = "unknown key"
+
+func didYouMean(key string) string { return "did you mean " + key + "?" }
+
 // done reports the keys that nobody asked for.
 func (s *section) done() {
 	for _, p := range s.pairs {
@@ -220,9 +224,9 @@ func (s *section) done() {
 		if slices.Contains(s.asked, key) {
 			continue
 		}
-		f := Finding{Message: "unknown key", Allowed: s.asked}
+		f := Finding{Message: unknownKey, Allowed: s.asked}
 		if near := s.nearest(key); near != "" {
-			f.Hint = "did you mean " + near + "?"
+			f.Hint = didYouMean(near)
 		}
 		if file := s.secretFile(key); file != "" {
 			f.Message = "a secret does not stand in this file"

@@ -39,7 +39,8 @@ func (s *section) config() *Config {
 	if c.GitHub.Token.IsZero() && !c.GitHub.TokenFromGH && c.UsesGitHub() {
 		c.GitHub.Token.Env = DefaultGitHubEnv
 	}
-	if len(c.Channels) == 0 && !anyError(s.r.found) {
+	// Where the ledger is the ticket, people see there what they are asked.
+	if len(c.Channels) == 0 && c.Ledger != "github" && !anyError(s.r.found) {
 		where := "events reach the ledger and nobody else"
 		if c.Ledger == "none" {
 			where = "events go nowhere"

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -216,11 +217,15 @@ func (s *section) listen(key, def string) string {
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		s.pair(key).report(Finding{Message: "the port is too large: want at most 65535"})
+	case err != nil:
 		s.pair(key).report(Finding{Message: "want host:port, like 127.0.0.1:8787"})
-		return def
+	default:
+		return text
 	}
-	return text
+	return def
 }
 
 var envName = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)

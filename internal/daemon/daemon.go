@@ -43,7 +43,8 @@ type Setup struct {
 	Listen  string
 	Handler http.Handler
 	// Runs is what else the service runs, until it stops or takes up a new
-	// config.
+	// config. Nothing that must be stopped runs before they are started: a Setup
+	// may be refused, and is dropped then.
 	Runs []Runner
 	// Inbound says what came in, for the heartbeat. nil: nothing does.
 	Inbound func() status.Inbound

@@ -210,6 +210,47 @@ func TestBrokenConfigIsRefusedAndTheOldOneStays(t *testing.T) {
 	})
 }
 
+// noted is a Runner that notes what is done with it.
+type noted struct {
+	name string
+	add  func(string)
+}
+
+func (n noted) Start(context.Context) { n.add("start " + n.name) }
+func (n noted) Stop()                 { n.add("stop " + n.name) }
+
+func TestNothingOfARefusedConfigIsStarted(t *testing.T) {
+	var mu sync.Mutex
+	var did []string
+	add := func(what string) {
+		mu.Lock()
+		defer mu.Unlock()
+		did = append(did, what)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	s := newSite(t, nil)
+	s.setup.Runs = []daemon.Runner{noted{"a", add}, noted{"b", add}}
+	stop := s.run(t)
+	defer stop()
+	eventually(t, "the start", func() bool { return len(s.logged.with("service.started")) == 1 })
+	s.becomes(func(setup *daemon.Setup) {
+		setup.Listen, setup.Handler = taken.Addr().String(), http.NotFoundHandler()
+		setup.Runs = []daemon.Runner{noted{"refused", add}}
+	}, nil)
+	s.reload <- syscall.SIGHUP
+	eventually(t, "the refusal", func() bool { return len(s.logged.with("new config refused")) == 1 })
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"start a", "start b", "stop b", "stop a"}; !slices.Equal(did, want) {
+		t.Errorf("%v", did)
+	}
+}
+
 func TestReloadTakesUpChannels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, nil)

@@ -36,6 +36,9 @@ type debt struct {
 	User     string         `json:"user,omitempty"`
 	Text     string         `json:"text,omitempty"` // ours; it may repeat an answer
 	Private  bool           `json:"private,omitempty"`
+	// Answer is the key of the answer that it shows as taken: of any other it
+	// shows nothing.
+	Answer string `json:"answer,omitempty"`
 
 	At       time.Time `json:"at"`
 	Attempts int       `json:"attempts"`
@@ -65,21 +68,6 @@ func (p *Pipeline) debtsOf(q questions.Question) (owed []debt) {
 		owed = append(owed, debt{Kind: debtSettle, Question: q.ID, Channel: name})
 	}
 	return owed
-}
-
-// Closed takes note of questions that were closed in another way than by a
-// reply: at the terminal, by time. What people see of them is owed then.
-func (p *Pipeline) Closed(ctx context.Context, closed ...questions.Question) error {
-	var owed []debt
-	for _, q := range closed {
-		owed = append(owed, p.debtsOf(q)...)
-	}
-	if len(owed) == 0 {
-		return nil
-	}
-	err := p.o.Root.Document(state.Owed).Update(ctx, func(tx *state.Tx) error { return addDebts(tx, owed) })
-	p.owe()
-	return err
 }
 
 // owedFile is inbound/owed.json.
@@ -164,6 +152,19 @@ func (p *Pipeline) paid(ctx context.Context, id string) error {
 	return p.o.Root.Document(state.Owed).Update(ctx, func(tx *state.Tx) error {
 		return changeDebts(tx, func(f *owedFile) {
 			f.Owed = slices.DeleteFunc(f.Owed, func(d debt) bool { return d.ID == id })
+		})
+	})
+}
+
+// void takes off a debt of a question that is still open: who wrote it down died
+// before closing it, for under this lock nobody is about to.
+func (p *Pipeline) void(ctx context.Context, d debt) error {
+	return p.o.Root.Document(state.Owed).Update(ctx, func(tx *state.Tx) error {
+		if q, err := questions.Get(p.o.Root, d.Question); err != nil || q.State != questions.StateOpen {
+			return err
+		}
+		return changeDebts(tx, func(f *owedFile) {
+			f.Owed = slices.DeleteFunc(f.Owed, func(o debt) bool { return o.ID == d.ID })
 		})
 	})
 }

@@ -45,6 +45,7 @@ type Pipeline struct {
 
 	mu     sync.Mutex // held while messages are taken in
 	seen   seen
+	index  *questions.Index
 	counts counter
 }
 
@@ -54,7 +55,7 @@ func New(o Options) *Pipeline {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Pipeline{
-		o: o, owes: make(chan struct{}, 1), seen: newSeen(o.Root),
+		o: o, owes: make(chan struct{}, 1), seen: newSeen(o.Root), index: questions.NewIndex(o.Root),
 	}
 }
 
@@ -63,6 +64,14 @@ func (p *Pipeline) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen.close()
+}
+
+// Questions gives all questions of the root, the oldest first, at little cost
+// while none changes. They are not the caller's to change. Those that cannot be
+// read are left out.
+func (p *Pipeline) Questions() ([]questions.Question, error) {
+	all, _, err := p.index.All()
+	return all, err
 }
 
 // Owes is sent to when there is something to settle.
@@ -103,6 +112,7 @@ func (p *Pipeline) Take(ctx context.Context, messages ...channels.Message) error
 	}
 	b := batch{p: p, inbox: map[string][]Line{}}
 	err := p.o.Root.Document(state.Owed).Update(ctx, func(tx *state.Tx) error {
+		b.tx = tx
 		if err := p.seen.refresh(); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package inbound
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"regexp"
@@ -45,7 +46,8 @@ type Settler struct {
 // settleWithin bounds one step.
 const settleWithin = 10 * time.Second
 
-// Settle pays what is due, oldest first, until nothing is or ctx ends. Of all
+// Settle pays what is due until nothing is or ctx ends: the copies, and what
+// each channel must show, side by side, each of them oldest first. Of all
 // processes of a root one settles at a time; held is false when another one
 // does. What fails is tried again later. A note whose outcome is unknown is not
 // repeated: it may be there.
@@ -60,28 +62,60 @@ func (s *Settler) Settle(ctx context.Context) (held bool, err error) {
 		return false, err
 	}
 	defer release()
+	running, ended := map[string]bool{}, make(chan paidLane)
+	var errs []error
 	for {
 		owed, err := p.readDebts()
-		if err != nil {
-			return true, err
-		}
-		n := 0
-		for _, d := range owed {
-			if ctx.Err() != nil {
-				return true, nil
-			}
-			if time.Now().Before(d.NextAt) {
-				continue
-			}
-			n++
-			if err := s.settle(ctx, d); err != nil {
-				return true, err
+		errs = append(errs, err)
+		for lane, due := range lanes(owed, time.Now()) {
+			if ctx.Err() == nil && errors.Join(errs...) == nil && !running[lane] {
+				running[lane] = true
+				go func() { ended <- paidLane{lane, s.settleAll(ctx, due)} }()
 			}
 		}
-		if n == 0 {
-			return true, nil
+		if len(running) == 0 {
+			return true, errors.Join(errs...)
+		}
+		select {
+		case l := <-ended:
+			delete(running, l.lane)
+			errs = append(errs, l.err)
+		case <-p.owes: // another lane may have work
 		}
 	}
+}
+
+// paidLane is a lane that has come to an end, and what our own disk said.
+type paidLane struct {
+	lane string
+	err  error
+}
+
+// lanes gives what is due by who is to show it.
+func lanes(owed []debt, now time.Time) map[string][]debt {
+	due := map[string][]debt{}
+	for _, d := range owed {
+		if !now.Before(d.NextAt) {
+			lane := d.Kind
+			if d.Kind != debtMirror {
+				lane = "show " + d.responder()
+			}
+			due[lane] = append(due[lane], d)
+		}
+	}
+	return due
+}
+
+func (s *Settler) settleAll(ctx context.Context, due []debt) error {
+	for _, d := range due {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := s.settle(ctx, d); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // settle pays one debt, or puts it off. The error is of our own disk.
@@ -94,6 +128,8 @@ func (s *Settler) settle(ctx context.Context, d debt) error {
 	o := channels.OutcomeOf(channels.Receipt{}, err)
 	switch {
 	case err == nil:
+	case errors.Is(err, errStillOpen):
+		return p.void(kept, d)
 	case ctx.Err() != nil && o.State == channels.StateRefused:
 		return nil // interrupted before it was sent
 	case d.Kind == debtTell && o.State == channels.StateUncertain:
@@ -117,22 +153,31 @@ func (s *Settler) settle(ctx context.Context, d debt) error {
 	return p.paid(kept, d.ID)
 }
 
+// errStillOpen says that a debt is of a question that nobody has closed.
+var errStillOpen = errors.New("the question is open")
+
 func (s *Settler) pay(ctx context.Context, d debt) error {
+	if d.Kind == debtTell {
+		return s.with(d, func(r Responder) error { return r.Tell(ctx, d.Place, d.ID, d.User, d.Text, d.Private) })
+	}
+	q, err := questions.Get(s.Pipeline.o.Root, d.Question)
+	switch {
+	case errors.Is(err, questions.ErrNone):
+		return nil
+	case err != nil:
+		return err
+	case q.State == questions.StateOpen:
+		return errStillOpen
+	}
 	switch d.Kind {
 	case debtMirror:
-		return s.mirror(ctx, d)
+		return s.mirror(ctx, q)
 	case debtTaken:
-		return s.with(d, func(r Responder) error { return r.Taken(ctx, d.Place) })
-	case debtTell:
-		return s.with(d, func(r Responder) error { return r.Tell(ctx, d.Place, d.ID, d.User, d.Text, d.Private) })
-	case debtSettle:
-		q, err := questions.Get(s.Pipeline.o.Root, d.Question)
-		if errors.Is(err, questions.ErrNone) {
+		if d.Answer != "" && (q.Answer == nil || q.Answer.Key != d.Answer) {
 			return nil
 		}
-		if err != nil {
-			return err
-		}
+		return s.with(d, func(r Responder) error { return r.Taken(ctx, d.Place) })
+	case debtSettle:
 		how := Ending(q)
 		if s.Ending != nil {
 			if how, err = s.Ending(ctx, d.Channel, q); err != nil {
@@ -147,24 +192,24 @@ func (s *Settler) pay(ctx context.Context, d debt) error {
 // with gives the debt's responder to do. Without one there is nobody to show
 // anything.
 func (s *Settler) with(d debt, do func(Responder) error) error {
-	name := d.Channel
-	if d.Surface == "github" {
-		name = Ledger
-	}
-	r := s.Responder(name)
+	r := s.Responder(d.responder())
 	if r == nil {
 		return nil
 	}
 	return do(r)
 }
 
-func (s *Settler) mirror(ctx context.Context, d debt) error {
-	q, err := questions.Get(s.Pipeline.o.Root, d.Question)
-	if errors.Is(err, questions.ErrNone) {
-		return nil
+// responder is the name of the responder that pays the debt.
+func (d debt) responder() string {
+	if d.Surface == "github" {
+		return Ledger
 	}
-	if err != nil || q.Answer == nil || q.Answer.Mirror == questions.MirrorDone {
-		return err
+	return d.Channel
+}
+
+func (s *Settler) mirror(ctx context.Context, q questions.Question) error {
+	if q.Answer == nil || q.Answer.Mirror == questions.MirrorDone {
+		return nil
 	}
 	if s.Mirror == nil {
 		return s.mirrored(ctx, q.ID, questions.MirrorOff, "")
@@ -218,7 +263,9 @@ func AskedEvent(q questions.Question) channels.Event {
 }
 
 // AnswerEvent is the answer as the ledger records it. Its id is made of the
-// question's, so that it is one record however often it is written.
+// question's and of what was answered, so that it is one record however often it
+// is written, and another one than that of a question whose id, given by hand, is
+// the same on another machine.
 func AnswerEvent(q questions.Question) channels.Event {
 	detail := map[string]any{"question": q.ID, "via": q.Answer.Via}
 	if q.Code != "" {
@@ -233,15 +280,15 @@ func AnswerEvent(q questions.Question) channels.Event {
 		name = q.Answer.By.Login
 	}
 	return channels.Event{
-		ID: answerID(q.ID), Type: "session.reply", WorkItem: q.WorkItem, Text: q.Answer.Text, URL: webLink(q.Answer.Link),
+		ID: answerID(q), Type: "session.reply", WorkItem: q.WorkItem, Text: q.Answer.Text, URL: webLink(q.Answer.Link),
 		Detail: detail, Source: q.Answer.Via, Actor: &channels.Actor{Name: name, IDs: ids},
 	}
 }
 
-// answerID is a question's id with an ending that no id of ours has.
-func answerID(question string) string {
-	const longest = 64 - len(".answer")
-	return fmt.Sprintf("%.*s.answer", longest, question)
+func answerID(q questions.Question) string {
+	sum := sha256.Sum256([]byte(q.Text + "\x00" + q.Answer.Text + "\x00" + q.Answer.At.UTC().Format(time.RFC3339Nano)))
+	ending := fmt.Sprintf(".answer-%x", sum[:4])
+	return q.ID[:min(len(q.ID), 64-len(ending))] + ending
 }
 
 func webLink(link string) string {

@@ -25,7 +25,7 @@ func people() []inbound.Person {
 
 // site is a root with a pipeline, and what its settler shows people.
 type site struct {
-	t    *testing.T
+	t    testing.TB
 	root *state.Root
 	*inbound.Pipeline
 	settler *inbound.Settler
@@ -42,7 +42,7 @@ func newSite(t *testing.T) *site {
 	return siteOn(t, root)
 }
 
-func siteOn(t *testing.T, root *state.Root) *site {
+func siteOn(t testing.TB, root *state.Root) *site {
 	s := &site{t: t, root: root, shown: &shown{}}
 	s.Pipeline = inbound.New(inbound.Options{
 		Root: root, People: people(), Mirrors: true, Surfaces: []string{"slack"},
@@ -61,8 +61,15 @@ func siteOn(t *testing.T, root *state.Root) *site {
 // ask asks a question, some time ago so that what is written now is younger.
 func (s *site) ask(text string, choices ...string) questions.Question {
 	s.t.Helper()
+	return s.askUntil(text, time.Time{}, choices...)
+}
+
+// askUntil asks one that expires; zero: never.
+func (s *site) askUntil(text string, expires time.Time, choices ...string) questions.Question {
+	s.t.Helper()
 	q, err := questions.Ask(s.t.Context(), s.root, questions.Question{
 		ID: state.NewID(), WorkItem: item, Text: text, Choices: choices, AskedAt: time.Now().UTC().Add(-time.Minute),
+		ExpiresAt: expires,
 	})
 	if err != nil {
 		s.t.Fatal(err)

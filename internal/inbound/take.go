@@ -27,7 +27,7 @@ const (
 	didUntagged  = "untagged" // more than one question is open, and it names none
 	didEdited    = "edited"
 	didForeign   = "not_held_here" // a press for a question of another root
-	didElsewhere = "elsewhere"     // begins with the code of another machine's question
+	didElsewhere = "elsewhere"     // another machine's question is meant, or may be
 	didMark      = "mark"          // tells how another machine's question stands
 )
 
@@ -38,7 +38,8 @@ const recent = 7 * 24 * time.Hour
 // batch is what one Take does, under the lock.
 type batch struct {
 	p      *Pipeline
-	every  []questions.Question // nil: not needed yet, or not as it is any more
+	tx     *state.Tx            // of what is owed
+	every  []questions.Question // the index's; nil: not needed yet, or not as it is any more
 	unread int                  // questions that cannot be read: any of them may be open anywhere
 
 	items  []string // work items of inbox, in order
@@ -97,10 +98,18 @@ func unedited(key string) string {
 	return key
 }
 
-// mark takes note of a question's marker: our own questions we know better.
+// mark takes note of a question's marker: our own questions we know better. An id
+// given by hand may be another machine's question too, and its code tells.
 func (b *batch) mark(ctx context.Context, m channels.Message) error {
 	b.p.counts.drop("own")
-	if _, err := questions.Get(b.p.o.Root, m.Mark.ID); !errors.Is(err, questions.ErrNone) || m.WorkItem == "" {
+	q, err := questions.Get(b.p.o.Root, m.Mark.ID)
+	ours := err == nil && q.Code == m.Mark.Code
+	if ours && q.State == questions.StateOpen && q.CommentAt.IsZero() && m.Surface == "github" && !m.Edited {
+		b.every = nil
+		_, err = questions.Update(ctx, b.p.o.Root, q.ID, func(q *questions.Question) { q.CommentAt = m.At.UTC() })
+		return err
+	}
+	if ours || err != nil && !errors.Is(err, questions.ErrNone) || m.WorkItem == "" {
 		return nil
 	}
 	b.others = nil
@@ -173,7 +182,7 @@ func (b *batch) reply(ctx context.Context, m channels.Message, person questions.
 		b.keep(m, person, didUntagged)
 		return nil
 	}
-	return b.afterwards(m, person)
+	return b.afterwards(m, person, len(foreign) > 0)
 }
 
 func howMany(n int) string {
@@ -195,8 +204,8 @@ func (b *batch) openHere(m channels.Message) (here []questions.Question) {
 }
 
 // precedes reports whether the message was written before the question was
-// asked: by the provider's own order where the question's message is known
-// there, else by both clocks.
+// asked: by the provider's own order or clock where the question's message is
+// known there, else by both clocks.
 func precedes(m channels.Message, q questions.Question) bool {
 	names := []string{m.Channel}
 	if m.Surface == "github" {
@@ -212,6 +221,9 @@ func precedes(m channels.Message, q questions.Question) bool {
 		if ok && okAsked {
 			return at < asked
 		}
+	}
+	if m.Surface == "github" && !q.CommentAt.IsZero() {
+		return m.At.Before(q.CommentAt)
 	}
 	return m.At.Before(q.AskedAt.Add(-clockSlack))
 }
@@ -239,11 +251,20 @@ func (b *batch) judge(ctx context.Context, m channels.Message, person questions.
 	}
 	answer, choice, ok := q.Match(text)
 	if !ok {
-		b.tell(m, q.ID, "that is not one of the choices: "+choicesText(q))
+		b.tell(m, q.ID, b.noChoice(m, q))
 		b.keep(m, person, didNoChoice)
 		return nil
 	}
 	return b.answer(ctx, m, person, q, answer, choice)
+}
+
+// noChoice says which choices there are, where the question stands: elsewhere
+// others may read it who were not asked.
+func (b *batch) noChoice(m channels.Message, q questions.Question) string {
+	if shown := b.p.o.Shown; shown != nil && !shown(q, m) {
+		return "that is not one of the choices of the question"
+	}
+	return "that is not one of the choices: " + choicesText(q)
 }
 
 func choicesText(q questions.Question) string {
@@ -269,6 +290,13 @@ func (b *batch) answer(ctx context.Context, m channels.Message, person questions
 	if b.p.o.Mirrors {
 		a.Mirror = questions.MirrorPending
 	}
+	if q.State == questions.StateOpen {
+		would := q
+		would.Answer = &a
+		if err := addDebts(b.tx, b.debtsOf(m, would)); err != nil { // before it is closed, see closing
+			return err
+		}
+	}
 	q, err := questions.Reply(ctx, b.p.o.Root, q.ID, a)
 	var closed *questions.ClosedError
 	switch {
@@ -276,7 +304,7 @@ func (b *batch) answer(ctx context.Context, m channels.Message, person questions
 		b.closed(m, person, closed.Question)
 		return nil
 	case errors.Is(err, questions.ErrNoAnswer):
-		b.tell(m, q.ID, "that is not one of the choices: "+choicesText(q))
+		b.tell(m, q.ID, b.noChoice(m, q))
 		b.keep(m, person, didNoChoice)
 		return nil
 	case err != nil:
@@ -289,23 +317,30 @@ func (b *batch) answer(ctx context.Context, m channels.Message, person questions
 // answered is what follows from an answer that was taken.
 func (b *batch) answered(m channels.Message, q questions.Question) {
 	b.every = nil // it is closed now
-	b.owed = append(b.owed, b.p.debtsOf(q)...)
-	if m.Press == nil { // a press shows in the message that the button was in
-		b.owed = append(b.owed, debt{Kind: debtTaken, Question: q.ID, Surface: m.Surface, Channel: m.Channel, Place: m.Place})
-	}
+	b.owed = append(b.owed, b.debtsOf(m, q)...)
 	b.logs = append(b.logs, func() { _ = b.p.o.Log.Answered(context.Background(), subject(q), m.Surface) })
 	b.done(m, didAnswer)
+}
+
+// debtsOf is what is owed when the message answers the question.
+func (b *batch) debtsOf(m channels.Message, q questions.Question) []debt {
+	owed := b.p.debtsOf(q)
+	if m.Press == nil { // a press shows in the message that the button was in
+		owed = append(owed, debt{
+			Kind: debtTaken, Question: q.ID, Surface: m.Surface, Channel: m.Channel, Place: m.Place, Answer: m.Key,
+		})
+	}
+	return owed
 }
 
 // all gives the questions of the root, closed ones too.
 func (b *batch) all() ([]questions.Question, error) {
 	if b.every == nil {
-		all, unusable, err := questions.All(b.p.o.Root)
+		all, unusable, err := b.p.index.All()
 		if err != nil {
 			return nil, err
 		}
-		b.unread = unusable
-		b.every = append([]questions.Question{}, all...)
+		b.every, b.unread = all, unusable
 	}
 	return b.every, nil
 }
@@ -325,9 +360,10 @@ func (b *batch) closed(m channels.Message, person questions.Person, q questions.
 	b.keep(m, person, did)
 }
 
-// afterwards is for a conversation without an open question. Who writes there is
-// told how the one ended that was closed last.
-func (b *batch) afterwards(m channels.Message, person questions.Person) error {
+// afterwards is for a conversation without an open question of ours. Who writes
+// there is told how the one ended that was closed last; not where another
+// machine's is open, for then they may have answered that.
+func (b *batch) afterwards(m channels.Message, person questions.Person, foreign bool) error {
 	all, err := b.all()
 	if err != nil {
 		return err
@@ -346,11 +382,14 @@ func (b *batch) afterwards(m channels.Message, person questions.Person) error {
 			last = &all[i]
 		}
 	}
-	if last != nil {
+	switch {
+	case foreign:
+		b.keep(m, person, didElsewhere)
+	case last != nil:
 		b.closed(m, person, *last)
-		return nil
+	default:
+		b.keep(m, person, didInbox)
 	}
-	b.keep(m, person, didInbox)
 	return nil
 }
 

@@ -19,7 +19,7 @@ const (
 // gives the question as it was seen last, and the cause. A file that cannot be
 // read any more ends it too.
 //
-// It closes nothing: a question whose time is over is closed by Expire.
+// It closes nothing: a question whose time is over is closed by others.
 func Await(ctx context.Context, root *state.Root, id string) (q Question, err error) {
 	path := document(root, id).Path()
 	tick := time.NewTicker(lookEvery)

@@ -25,7 +25,7 @@ func TestA03_NobodyAnsweredIsNoAnswer(t *testing.T) {
 			return err
 		},
 		questions.Expired: func(root *state.Root, id string) error {
-			expired, err := questions.Expire(t.Context(), root, time.Now())
+			expired, err := expire(t, root, time.Now())
 			if len(expired) != 1 || expired[0].ID != id || expired[0].Answer != nil {
 				t.Errorf("expired: %+v", expired)
 			}

@@ -16,33 +16,35 @@ const (
 )
 
 // code gives the short code of a question: three characters that depend on its
-// id alone, so that every process gives the same; or, when an open question has
-// those, four that begin with nobody's three. A code has a letter and a digit,
-// which few words have.
-func code(id string, open []Question) string {
+// id and text alone, so that every process gives the same, and another machine
+// that asks something else under the same id gives others; or, when an open
+// question has those, four that begin with nobody's three. A code has a letter
+// and a digit, which few words have.
+func code(id, text string, open []Question) string {
+	seed := id + "\x00" + text
 	taken := map[string]bool{}
 	for _, q := range open {
 		if q.ID != id && q.Code != "" {
 			taken[q.Code] = true
 		}
 	}
-	three := draw(id, 3, 0)
+	three := draw(seed, 3, 0)
 	if !taken[three] {
 		return three
 	}
 	for n := uint64(1); n < 10_000; n++ {
-		if four := draw(id, 4, n); !taken[four] && !taken[four[:3]] {
+		if four := draw(seed, 4, n); !taken[four] && !taken[four[:3]] {
 			return four
 		}
 	}
-	return draw(id, 4, 1) // thousands are open: a code cannot help any more
+	return draw(seed, 4, 1) // thousands are open: a code cannot help any more
 }
 
-// draw makes n characters out of an id, letters and digits in it.
-func draw(id string, n int, salt uint64) string {
+// draw makes n characters out of a seed, letters and digits in them.
+func draw(seed string, n int, salt uint64) string {
 	const all = letters + digits
 	for try := uint64(0); ; try++ {
-		sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(id+"\x00"), salt<<32|try))
+		sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(seed+"\x00"), salt<<32|try))
 		out := make([]byte, n)
 		for i := range out {
 			out[i] = all[int(binary.BigEndian.Uint16(sum[2*i:]))%len(all)]
@@ -55,14 +57,15 @@ func draw(id string, n int, salt uint64) string {
 
 // TakeCode takes the question's code off the beginning of a text, in letters of
 // either case and with what people put behind a code: "7K2 yes", "7k2: yes",
-// "7K2 — yes". The code alone is coded, and the rest is empty.
+// "7K2 — yes", and below what the reply quotes. The code alone is coded, and the
+// rest is empty.
 func (q Question) TakeCode(text string) (rest string, coded bool) {
 	text = strings.TrimSpace(text)
-	n := len(q.Code)
-	if n == 0 || len(text) < n || !strings.EqualFold(text[:n], q.Code) {
+	own, n := ownWords(text), len(q.Code)
+	if n == 0 || len(own) < n || !strings.EqualFold(own[:n], q.Code) {
 		return text, false
 	}
-	after := text[n:]
+	after := own[n:]
 	rest = strings.TrimSpace(after)
 	if rest == "" {
 		return "", true
@@ -87,6 +90,6 @@ func endsWord(s string) bool {
 	return s == "" || unicode.IsSpace(r)
 }
 
-// IsTalk reports whether a text begins with "//": what people say to each other
+// IsTalk reports whether a text begins with "//", quotes left out: what people say to each other
 // beside a question, and no answer to it.
-func IsTalk(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "//") }
+func IsTalk(text string) bool { return strings.HasPrefix(ownWords(text), "//") }

@@ -70,7 +70,7 @@ func operations() map[string]operation {
 			return err
 		}, done: func(q questions.Question) bool { return q.State == questions.Withdrawn && !q.ClosedAt.IsZero() }},
 		"expire": {prior: over, do: func(t *testing.T, root *state.Root) error {
-			_, err := questions.Expire(t.Context(), root, time.Now())
+			_, err := expire(t, root, time.Now())
 			return err
 		}, done: isExpired},
 		"update": {prior: open, do: func(t *testing.T, root *state.Root) error {

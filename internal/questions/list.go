@@ -2,7 +2,6 @@ package questions
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -100,26 +99,11 @@ func (q Question) Asks(workItem, text string, choices []string) bool {
 	return q.WorkItem == workItem && q.Text == text && slices.Equal(q.Choices, choices)
 }
 
-// Expire closes the open questions whose time is over, durably, and gives them.
-// What came in before it was over, and is not read yet, is too late after that:
-// who reads does so first.
-func Expire(ctx context.Context, root *state.Root, now time.Time) (expired []Question, err error) {
+// Past gives the open questions whose time was over at now. With an error, those
+// that could be read.
+func Past(root *state.Root, now time.Time) (past []Question, err error) {
 	open, err := Open(root)
-	errs := []error{err}
-	for _, q := range open {
-		if !q.pastAt(now) {
-			continue
-		}
-		q, err := Close(ctx, root, q.ID, Expired)
-		var late *ClosedError
-		switch {
-		case err == nil:
-			expired = append(expired, q)
-		case !errors.As(err, &late):
-			errs = append(errs, err)
-		}
-	}
-	return expired, errors.Join(errs...)
+	return slices.DeleteFunc(open, func(q Question) bool { return !q.pastAt(now) }), err
 }
 
 // Wanted reports whether sending an event of that id once more is still wanted:

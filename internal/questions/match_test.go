@@ -44,6 +44,14 @@ func TestAReplyIsAChoiceByItsTextThenByItsNumber(t *testing.T) {
 		{plain, true, "ship it", "Ship it", 1},
 		{plain, true, "2", "Not yet", 2},
 		{plain, true, "3", "3", 0},
+		{plain, false, "**Ship it**", "Ship it", 1},
+		{plain, false, "_not yet_.", "Not yet", 2},
+		{plain, false, "`2`", "Not yet", 2},
+		{plain, false, "**2.**", "Not yet", 2},
+		{plain, false, "> Ship it?\r\n> 1. Ship it\r\n\r\nnot yet", "Not yet", 2},
+		{plain, false, "> Not yet", "", -1},
+		{plain, true, "> Not yet", "> Not yet", 0},
+		{plain, true, "> Ship it?\n\nafter lunch\n> or so", "after lunch\n> or so", 0},
 		{numbers, false, "1", "1", 2},
 		{numbers, false, "2", "2", 1},
 		{[]string{"v1", "v1!"}, false, "v1!", "v1!", 2},
@@ -64,7 +72,7 @@ func TestACodeInFrontIsTaken(t *testing.T) {
 	for text, want := range map[string]string{
 		"7K2 yes": "yes", "7k2: yes": "yes", "7K2 — yes": "yes", "7K2 - yes": "yes", "7K2-yes": "yes", "7K2, yes": "yes",
 		" 7K2\nyes ": "yes", "7K2": "", "7k2:": "", "7K2 -1": "-1", "7K2. yes": "yes", "7K2) 2": "2", "7K2 7K2": "7K2",
-		"7K2 // not now": "// not now",
+		"7K2 // not now": "// not now", "> Ship it? 8AB\n\n7K2 yes": "yes",
 	} {
 		if rest, coded := q.TakeCode(text); !coded || rest != want {
 			t.Errorf("%q: %q, %v", text, rest, coded)
@@ -80,7 +88,9 @@ func TestACodeInFrontIsTaken(t *testing.T) {
 	if _, coded := (questions.Question{}).TakeCode("yes"); coded {
 		t.Error("a question without a code has one")
 	}
-	for text, talk := range map[string]bool{"// hm": true, "  //hm": true, "yes // no": false, "/ /": false} {
+	for text, talk := range map[string]bool{
+		"// hm": true, "  //hm": true, "> Ship it?\n\n// hm": true, "yes // no": false, "/ /": false,
+	} {
 		if questions.IsTalk(text) != talk {
 			t.Errorf("%q", text)
 		}
@@ -134,11 +144,11 @@ func TestACodeThatIsTakenIsLengthened(t *testing.T) {
 	same := ""
 	for i := 2; same == "" && i < 200_000; i++ {
 		id := fmt.Sprintf("q-%d", i)
-		if questions.CodeOf(id) == first.Code {
+		if questions.CodeOf(id, "another") == first.Code {
 			same = id
 		}
 	}
-	alone := askIn(t, free, questions.Question{ID: same})
+	alone := askIn(t, free, questions.Question{ID: same, Text: "another"})
 	beside := askIn(t, root, questions.Question{ID: same, Text: "another"})
 	if alone.Code != first.Code || len(beside.Code) != 4 || strings.HasPrefix(beside.Code, first.Code) {
 		t.Errorf("%s, beside %s: %s", alone.Code, first.Code, beside.Code)
@@ -146,7 +156,7 @@ func TestACodeThatIsTakenIsLengthened(t *testing.T) {
 	if _, err := questions.Close(t.Context(), root, first.ID, questions.Withdrawn); err != nil {
 		t.Fatal(err)
 	}
-	if again := askIn(t, root, questions.Question{ID: same}); again.Code != beside.Code {
+	if again := askIn(t, root, questions.Question{ID: same, Text: "another"}); again.Code != beside.Code {
 		t.Errorf("its code was %s and is %s", beside.Code, again.Code)
 	}
 }
@@ -154,8 +164,8 @@ func TestACodeThatIsTakenIsLengthened(t *testing.T) {
 // TestCodesAreTheSameInEveryVersion: other machines compute them, and messages
 // that stand in threads bear them.
 func TestCodesAreTheSameInEveryVersion(t *testing.T) {
-	for id, want := range map[string]string{"q-1": "F4W", "q-2": "76Y", "01KB3Z0000000000000000000A": "8A6"} {
-		if got := questions.CodeOf(id); got != want {
+	for id, want := range map[string]string{"q-1": "EY3", "q-2": "96W", "01KB3Z0000000000000000000A": "X3J"} {
+		if got := questions.CodeOf(id, ""); got != want {
 			t.Errorf("%s has the code %s, not %s", id, got, want)
 		}
 	}

@@ -51,6 +51,9 @@ type Question struct {
 	Sent bool `json:"sent,omitempty"`
 	// Link is that of the record, "" when there is none.
 	Link string `json:"link,omitempty"`
+	// CommentAt is when its comment on the ticket was written, by GitHub's clock;
+	// zero: nobody has read it yet.
+	CommentAt time.Time `json:"commentAt,omitzero"`
 	// Refs are the provider's ids of its message by channel, when known.
 	Refs map[string][]string `json:"refs,omitempty"`
 	// Answer is nil unless it is answered.
@@ -150,7 +153,7 @@ func AskOnce(ctx context.Context, root *state.Root, q Question) (got Question, t
 }
 
 func add(ctx context.Context, root *state.Root, q Question, once bool) (got Question, there bool, err error) {
-	q.Version, q.State, q.Code = 1, StateOpen, code(q.ID, nil)
+	q.Version, q.State, q.Code = 1, StateOpen, code(q.ID, q.Text, nil)
 	q.AskedAt, q.ExpiresAt = q.AskedAt.UTC(), q.ExpiresAt.UTC()
 	if !idPattern.MatchString(q.ID) { // it is going to be a file's name
 		return q, false, fmt.Errorf("question id %q is malformed", q.ID)
@@ -164,7 +167,7 @@ func add(ctx context.Context, root *state.Root, q Question, once bool) (got Ques
 				return nil
 			}
 		}
-		got.Code = code(q.ID, open)
+		got.Code = code(q.ID, q.Text, open)
 		return document(root, q.ID).Update(ctx, func(tx *state.Tx) error {
 			b, err := tx.Read()
 			if err != nil {
@@ -252,8 +255,8 @@ func (q *Question) close(how State) {
 
 func (q Question) pastAt(t time.Time) bool { return !q.ExpiresAt.IsZero() && t.After(q.ExpiresAt) }
 
-// Update changes what became of a question, durably: Sent, Link, Refs (never nil
-// for f), and the Link and Mirror of its answer. What was asked, and how it was
+// Update changes what became of a question, durably: Sent, Link, CommentAt, Refs
+// (never nil for f), and the Link and Mirror of its answer. What was asked, and how it was
 // closed, stays whatever f does. When f changes nothing, nothing is written.
 func Update(ctx context.Context, root *state.Root, id string, f func(*Question)) (Question, error) {
 	return change(ctx, root, id, func(q *Question) error {
@@ -269,7 +272,7 @@ func Update(ctx context.Context, root *state.Root, id string, f func(*Question))
 		}
 		f(q)
 		now := was
-		now.Sent, now.Link = q.Sent, q.Link
+		now.Sent, now.Link, now.CommentAt = q.Sent, q.Link, q.CommentAt
 		if len(q.Refs)+len(was.Refs) > 0 {
 			now.Refs = q.Refs
 		}
@@ -332,11 +335,13 @@ func Get(root *state.Root, id string) (Question, error) {
 }
 
 func decode(id string, b []byte) (q Question, err error) {
-	if q.extra, err = state.UnmarshalKeeping(state.TrimBOM(b), &q); err != nil {
-		return q, fmt.Errorf("question %s %w: %w", id, ErrDamaged, err)
-	}
-	if q.Version > 1 {
+	b = state.TrimBOM(b)
+	q.extra, err = state.UnmarshalKeeping(b, &q)
+	if q.Version > 1 || err != nil && isNewer(b) { // whose other keys may be anything
 		return q, fmt.Errorf("question %s %w", id, ErrNewer)
+	}
+	if err != nil {
+		return q, fmt.Errorf("question %s %w: %w", id, ErrDamaged, err)
 	}
 	switch q.State {
 	case StateOpen, Withdrawn, Expired:
@@ -349,6 +354,13 @@ func decode(id string, b []byte) (q Question, err error) {
 	}
 	q.ID = id
 	return q, nil
+}
+
+func isNewer(b []byte) bool {
+	var f struct {
+		Version int `json:"version"`
+	}
+	return json.Unmarshal(b, &f) == nil && f.Version > 1
 }
 
 func write(tx *state.Tx, q Question) error {

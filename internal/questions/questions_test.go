@@ -134,6 +134,7 @@ func TestP10_DamagedIsNamedAndNewerIsLeftAlone(t *testing.T) {
 	path := root.Path(state.Question(q.ID))
 	for text, want := range map[string]error{
 		`{"version": 2, "state": "open"}`: questions.ErrNewer,
+		`{"version": 2, "text": ["a"]}`:   questions.ErrNewer,
 		`{"version": 1, `:                 nil,
 		"null":                            nil,
 	} {

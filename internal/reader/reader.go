@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,8 +63,9 @@ type Watched = channels.Watched
 // ReadPlace is one thing to read.
 type ReadPlace = channels.ReadPlace
 
-// Paced is a source that is read at its own pace, in place of the reader's: one
-// whose messages come in by another way too, and that is only caught up with.
+// Paced is a source that is read at its own pace, in place of the reader's and
+// never more rarely: one whose messages come in by another way too, and that is
+// only caught up with.
 type Paced interface {
 	Source
 	Every() time.Duration
@@ -78,6 +80,10 @@ type Options struct {
 	// Who is written into the lock for others to read.
 	Who     string
 	Sources []Source
+	// Beside is what else a process does for as long as it is the one that
+	// reads. Each is called when Start has taken the role, and returns soon
+	// after its ctx ends; only then is the role given up.
+	Beside []func(ctx context.Context)
 	// Watched gives the work items that are watched. It is called every few
 	// seconds, and uses no network. nil: none.
 	Watched func() []Watched
@@ -211,6 +217,17 @@ func (r *Reader) CatchUp(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// ReadSince reports whether every place in which the work item may be answered
+// was read, and all that came was taken, by a read that began after t: what was
+// written there before t is known then. With no such place it is true, and false
+// while this process is not the one that reads. It never waits for the network.
+func (r *Reader) ReadSince(workItem string, t time.Time) bool {
+	r.roleMu.Lock()
+	reads := r.readers > 0
+	r.roleMu.Unlock()
+	return reads && !slices.ContainsFunc(r.sources, func(s *source) bool { return !s.readSince(workItem, t) })
+}
+
 // State says how each source is, in the order of Options. It never waits for
 // the network.
 func (r *Reader) State() []SourceState {
@@ -240,13 +257,17 @@ func (r *Reader) run(ctx context.Context, done chan struct{}) {
 	}
 }
 
-// read runs the sources side by side until ctx ends.
+// read runs the sources, and what there is beside them, until ctx ends.
 func (r *Reader) read(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, s := range r.sources {
 		s.settle(roleTrouble, nil)
 		wg.Go(func() { s.loop(ctx) })
 	}
+	for _, do := range r.opts.Beside {
+		wg.Go(func() { do(ctx) })
+	}
+	<-ctx.Done() // also where there is nothing to read: then all of it is read
 	wg.Wait()
 }
 

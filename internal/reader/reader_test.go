@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,6 +136,112 @@ func TestAfterASleepOfTheMachineEverythingIsRead(t *testing.T) {
 		if got := len(src.order()) - n; got != 2 {
 			t.Errorf("%d reads", got)
 		}
+	})
+}
+
+func TestReadSinceIsAboutReadsThatBeganLaterAndWentWell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, other := newSurface("slack", "a", "b"), newSurface("github", "a")
+		var broken atomic.Bool
+		src.read = func(_ context.Context, key string) error {
+			if broken.Load() && key == "a" {
+				return errors.New("no answer")
+			}
+			time.Sleep(time.Second)
+			return nil
+		}
+		s := newSite(t, src, other)
+		s.ask("a", "b")
+		began := time.Now()
+		read := func(item string, since time.Duration) bool { return s.ReadSince(item, began.Add(since)) }
+		if read("item:a", -time.Hour) {
+			t.Error("before the start")
+		}
+		s.Start(t.Context())
+		defer s.Stop()
+		time.Sleep(time.Minute)
+		if !read("item:a", 0) || !read("item:b", 0) || !read("item:nowhere", 0) {
+			t.Error("all has been read")
+		}
+		if now := time.Since(began); read("item:a", now) || read("item:nowhere", now) {
+			t.Error("nothing was read, nor looked for, after now")
+		}
+		broken.Store(true)
+		over := time.Since(began)
+		time.Sleep(3 * time.Minute)
+		if read("item:a", over) || !read("item:b", over) {
+			t.Error("a place that cannot be read has not been")
+		}
+		broken.Store(false)
+		time.Sleep(5 * time.Minute)
+		if !read("item:a", over) {
+			t.Error("a place that can be read again has been")
+		}
+		s.failWith(errors.New("disk full"))
+		src.say("a", "m")
+		over = time.Since(began)
+		time.Sleep(time.Minute)
+		if read("item:a", over) {
+			t.Error("what came was not taken")
+		}
+		s.Stop()
+		if read("item:b", 0) {
+			t.Error("who does not read knows nothing")
+		}
+	})
+}
+
+func TestWhoHasNothingToReadHasReadAllOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newSite(t)
+		b := newSiteOn(a.root)
+		a.Start(t.Context())
+		time.Sleep(time.Hour)
+		b.Start(t.Context())
+		defer b.Stop()
+		time.Sleep(time.Minute)
+		if !a.ReadSince("local:a#1", time.Now()) || b.ReadSince("local:a#1", time.Now().Add(-time.Hour)) {
+			t.Error("the first one reads, and no other")
+		}
+		a.Stop()
+		time.Sleep(look)
+		synctest.Wait()
+		if a.ReadSince("local:a#1", time.Now()) || !b.ReadSince("local:a#1", time.Now()) {
+			t.Error("the second one has taken over")
+		}
+	})
+}
+
+func TestWhatIsDoneBesideIsDoneByTheReaderAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var doing atomic.Int32
+		beside := []func(context.Context){func(ctx context.Context) {
+			doing.Add(1)
+			<-ctx.Done()
+			time.Sleep(time.Second) // it ends in its own time
+			doing.Add(-1)
+		}}
+		a := newSite(t, newSurface("slack", "a"))
+		b := newSiteOn(a.root, newSurface("slack", "a"))
+		a.Reader.opts.Beside, b.Reader.opts.Beside = beside, beside
+		a.Start(t.Context())
+		synctest.Wait()
+		b.Start(t.Context())
+		for range 60 {
+			time.Sleep(time.Second)
+			if n := doing.Load(); n != 1 {
+				t.Fatalf("%d do it", n)
+			}
+		}
+		a.Stop()
+		if n := doing.Load(); n != 0 {
+			t.Errorf("%d do it after the end", n)
+		}
+		time.Sleep(2 * look)
+		if n := doing.Load(); n != 1 {
+			t.Errorf("%d do it after the hand-over", n)
+		}
+		b.Stop()
 	})
 }
 

@@ -26,8 +26,10 @@ type place struct {
 	err   error         // of the last read
 }
 
-func newSchedule(interval, urgent time.Duration) schedule {
-	return schedule{interval: interval, urgent: urgent, most: max(interval, MaxQuiet)}
+// newSchedule gives the schedule of places that are read every interval, every
+// urgent while a question is open there, and never more rarely than every most.
+func newSchedule(interval, urgent, most time.Duration) schedule {
+	return schedule{interval: interval, urgent: urgent, most: most}
 }
 
 // take makes the schedule that of these places, and gives the keys of those
@@ -66,12 +68,13 @@ func (s *schedule) take(list []ReadPlace, watched []Watched, now time.Time) (gon
 	return gone
 }
 
-func (s *schedule) keys() map[string]bool {
-	keys := make(map[string]bool, len(s.places))
+// listed gives the places by their keys.
+func (s *schedule) listed() map[string]ReadPlace {
+	places := make(map[string]ReadPlace, len(s.places))
 	for _, p := range s.places {
-		keys[p.Key] = true
+		places[p.Key] = p.ReadPlace
 	}
-	return keys
+	return places
 }
 
 // next gives the place to read now; with none, how long there is none to read.

@@ -1,6 +1,8 @@
 package reader
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -122,6 +124,49 @@ func TestOpenQuestionsComeFirstAndStarveNobody(t *testing.T) {
 			if n := len(src.when(o, time.Now())); n < 12 {
 				t.Errorf("%s was read %d times", o, n)
 			}
+		}
+	})
+}
+
+// paced is a surface that is only caught up with.
+type paced struct {
+	*surface
+	every time.Duration
+}
+
+func (p paced) Every() time.Duration { return p.every }
+
+func TestAPacedSourceIsNeverReadMoreRarelyThanItSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newSurface("slack", "quiet", "open", "broken")
+		src.read = func(_ context.Context, key string) error {
+			if key == "broken" {
+				return errors.New("no such thread")
+			}
+			return nil
+		}
+		s := newSite(t, paced{src, 15 * time.Minute})
+		s.ask("open")
+		began := time.Now()
+		s.Start(t.Context())
+		defer s.Stop()
+		time.Sleep(4*time.Hour + time.Minute)
+		for _, key := range []string{"quiet", "open", "broken"} {
+			got := src.when(key, began)
+			for i, at := range got {
+				if late := at - time.Duration(i)*15*time.Minute; late < 0 || late > look*time.Duration(i+1) {
+					t.Errorf("%s: read %d came after %s", key, i, at)
+				}
+			}
+			if len(got) != 17 {
+				t.Errorf("%s was read %d times in four hours", key, len(got))
+			}
+		}
+		n := len(src.order())
+		s.Wake()
+		synctest.Wait()
+		if got := src.order()[n:]; !slices.Equal(got, []string{"open"}) {
+			t.Errorf("woken, it read %v", got)
 		}
 	})
 }

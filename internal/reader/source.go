@@ -26,11 +26,13 @@ type source struct {
 	clock     time.Time // with both its clocks, when it was last looked at
 	wall      time.Time // the same without the monotonic one
 
-	mu      sync.Mutex // of the rest; held for an instant
-	now     SourceState
-	listed  map[string]bool // the places' keys; nil: not asked yet
-	guesses int             // pauses in a row that the provider gave no time for
-	trouble trouble
+	mu       sync.Mutex // of the rest; held for an instant
+	now      SourceState
+	listed   map[string]ReadPlace // by key; nil: not asked yet
+	listedAt time.Time            // when that was asked for last
+	readAt   map[string]time.Time // by key: when the last read began that went well
+	guesses  int                  // pauses in a row that the provider gave no time for
+	trouble  trouble
 }
 
 // The keys of troubles that belong to no place.
@@ -40,16 +42,16 @@ const (
 )
 
 func newSource(r *Reader, src Source) *source {
-	interval, urgent := r.opts.Interval, r.opts.Urgent
+	interval, urgent, most := r.opts.Interval, r.opts.Urgent, max(r.opts.Interval, MaxQuiet)
 	if paced, ok := src.(Paced); ok {
-		interval = paced.Every()
-		urgent = interval
+		every := paced.Every()
+		interval, urgent, most = every, every, every
 	}
 	return &source{
 		r: r, src: src, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		schedule: newSchedule(interval, urgent),
-		now:      SourceState{Name: src.Name()},
-		trouble:  newTrouble(),
+		schedule: newSchedule(interval, urgent, most),
+		now:      SourceState{Name: src.Name()}, readAt: map[string]time.Time{},
+		trouble: newTrouble(),
 	}
 }
 
@@ -72,6 +74,22 @@ func (s *source) addListed(keys map[string]bool) bool {
 		keys[key] = true
 	}
 	return s.listed != nil
+}
+
+// readSince reports whether every place that covers the work item was read, and
+// that well, by a read that began after t.
+func (s *source) readSince(workItem string, t time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.listedAt.After(t) {
+		return false // there may be a place that we do not know of
+	}
+	for key, p := range s.listed {
+		if p.Covers(workItem) && !s.readAt[key].After(t) {
+			return false
+		}
+	}
+	return true
 }
 
 // enter waits for the turn; leave gives it up.
@@ -175,9 +193,12 @@ func (s *source) refresh(now time.Time) {
 	}
 	s.refreshed = now
 	gone := s.schedule.take(places, watched, now)
-	listed := s.schedule.keys()
+	listed := s.schedule.listed()
 	s.mu.Lock()
-	s.listed, s.now.Places = listed, len(listed)
+	s.listed, s.listedAt, s.now.Places = listed, now, len(listed)
+	for _, key := range gone {
+		delete(s.readAt, key)
+	}
 	s.mu.Unlock()
 	for _, key := range gone {
 		s.settle(key, nil)
@@ -234,6 +255,7 @@ func (s *source) catchUpOne(ctx context.Context, began time.Time, done map[strin
 
 // read reads a place, hands on what came, and settles when it is read again.
 func (s *source) read(ctx context.Context, p *place) error {
+	began := time.Now()
 	came, err := s.readPlace(ctx, p.ReadPlace)
 	if err != nil && ctx.Err() != nil {
 		return err // we were told to stop, which says nothing of the place
@@ -244,7 +266,7 @@ func (s *source) read(ctx context.Context, p *place) error {
 	case err == nil:
 		s.schedule.answered(p, came, now)
 		s.mu.Lock()
-		s.guesses, s.now.LastReadAt = 0, now.Round(0)
+		s.guesses, s.now.LastReadAt, s.readAt[p.Key] = 0, now.Round(0), began
 		s.mu.Unlock()
 	case errors.As(err, &told) && told.Reason == channels.ReasonRate:
 		s.schedule.told(p, s.pause(told, now), err, now)

@@ -92,7 +92,8 @@ func newSite(t testing.TB) *site {
 	s.Receiver = New(Options{
 		Doors: map[string]Door{"/in": s.door}, Take: s.Take, Logger: slog.New(slog.NewTextHandler(&s.log, nil)),
 	})
-	t.Cleanup(s.Close)
+	s.Start(context.Background())
+	t.Cleanup(s.Stop)
 	return s
 }
 

@@ -30,9 +30,12 @@ type queue struct {
 	logger  *slog.Logger
 
 	in   chan *request
-	stop chan struct{}
-	once sync.Once
+	stop chan struct{} // closed: nothing is taken any more
 	done chan struct{} // closed when the goroutine has ended
+
+	mu      sync.Mutex // of the next two, and of closing stop
+	started bool
+	stopped bool
 
 	// Of the last failure, for saying it once; the goroutine's own.
 	failed string
@@ -48,17 +51,33 @@ type request struct {
 }
 
 func newQueue(take func(context.Context, ...channels.Message) error, logger *slog.Logger) *queue {
-	q := &queue{
+	return &queue{
 		takeAll: take, logger: logger,
 		in: make(chan *request), stop: make(chan struct{}), done: make(chan struct{}),
 	}
+}
+
+func (q *queue) start() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.started || q.stopped {
+		return
+	}
+	q.started = true
 	go q.run()
-	return q
 }
 
 func (q *queue) close() {
-	q.once.Do(func() { close(q.stop) })
-	<-q.done
+	q.mu.Lock()
+	if !q.stopped {
+		q.stopped = true
+		close(q.stop)
+	}
+	started := q.started
+	q.mu.Unlock()
+	if started {
+		<-q.done
+	}
 }
 
 // take returns nil when all messages are taken, errLate when that was not known

@@ -122,7 +122,7 @@ func TestWhatCannotBeTakenIsAskedForAgainAndSaysNothing(t *testing.T) {
 	if w := s.send("a"); w.Code != 200 {
 		t.Errorf("again: %d", w.Code)
 	}
-	s.Close()
+	s.Stop()
 	log := s.log.String()
 	if strings.Count(log, "our own secret") != 1 || strings.Count(log, "recovered") != 1 ||
 		!strings.Contains(log, "after_attempts=3") {
@@ -211,7 +211,7 @@ func TestAHangUpDoesNotDropWhatCame(t *testing.T) {
 	}
 }
 
-func TestCloseWaitsForWhatIsBeingTakenAndRefusesTheRest(t *testing.T) {
+func TestStopWaitsForWhatIsBeingTakenAndRefusesTheRest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *site) {
 		s.take = func(context.Context, []string) error { time.Sleep(time.Second); return nil }
 		codes := make(chan int, 2)
@@ -220,8 +220,8 @@ func TestCloseWaitsForWhatIsBeingTakenAndRefusesTheRest(t *testing.T) {
 		go func() { codes <- s.send("b").Code }()
 		synctest.Wait()
 		began := time.Now()
-		s.Close()
-		s.Close()
+		s.Stop()
+		s.Stop()
 		if took := time.Since(began); took < time.Second {
 			t.Errorf("closed after %s", took)
 		}
@@ -236,9 +236,36 @@ func TestCloseWaitsForWhatIsBeingTakenAndRefusesTheRest(t *testing.T) {
 	})
 }
 
+// One that was made and is not wanted after all has nothing that runs (goleak).
+func TestNothingIsTakenBeforeTheStartNorAfterTheStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{door: &door{limit: 1 << 20}}
+		s.Receiver = New(Options{Doors: map[string]Door{"/in": s.door}, Take: s.Take})
+		if w := s.send("early"); w.Code != 503 || len(s.got()) != 0 {
+			t.Errorf("before the start: %d, taken %v", w.Code, s.got())
+		}
+		code := make(chan int, 1)
+		go func() { code <- s.send("patient").Code }()
+		synctest.Wait()
+		s.Start(t.Context())
+		s.Start(t.Context())
+		if got := <-code; got != 200 {
+			t.Errorf("who waited for the start: %d", got)
+		}
+		s.Stop()
+		s.Start(t.Context())
+		if w := s.send("late"); w.Code != 503 || len(s.got()) != 1 {
+			t.Errorf("after the stop: %d, taken %v", w.Code, s.got())
+		}
+		unwanted := New(Options{Take: s.Take})
+		unwanted.Stop()
+		unwanted.Stop()
+	})
+}
+
 // Ten goroutines, fifty rounds: each request is answered, and what was answered
 // with 200 was taken.
-func TestSendingAndClosingInAnyOrder(t *testing.T) {
+func TestSendingAndStoppingInAnyOrder(t *testing.T) {
 	for range 50 {
 		s := newSite(t)
 		var taken atomic.Int64
@@ -257,7 +284,7 @@ func TestSendingAndClosingInAnyOrder(t *testing.T) {
 					}
 				}
 				if i%3 == 0 {
-					s.Close()
+					s.Stop()
 				}
 			})
 		}
@@ -314,7 +341,8 @@ func BenchmarkReceiver(b *testing.B) {
 					return waited(ctx, flush)
 				},
 			})
-			defer r.Close()
+			r.Start(b.Context())
+			defer r.Stop()
 			s := &site{Receiver: r}
 			b.SetParallelism(32)
 			b.RunParallel(func(pb *testing.PB) {

@@ -69,7 +69,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Receiver is the handler. Make one with New, and Close it.
+// Receiver is the handler. Make one with New.
 type Receiver struct {
 	opts  Options
 	queue *queue
@@ -91,7 +91,8 @@ type Counts struct {
 	Dropped map[string]int64
 }
 
-// New gives a Receiver that runs until it is closed.
+// New gives a Receiver that takes nothing yet: requests wait for Start, for as
+// long as they may. Nothing runs.
 func New(o Options) *Receiver {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -99,9 +100,13 @@ func New(o Options) *Receiver {
 	return &Receiver{opts: o, queue: newQueue(o.Take, o.Logger), dropped: map[string]int64{}}
 }
 
-// Close stops taking and waits for what is being taken at the moment. Requests
-// that come later, or were waiting, are told to come again.
-func (r *Receiver) Close() { r.queue.close() }
+// Start takes what comes, until Stop. It is of no consequence after that, or the
+// second time.
+func (r *Receiver) Start(context.Context) { r.queue.start() }
+
+// Stop stops taking, for good, and waits for what is being taken at the moment.
+// Requests that come later, or were waiting, are told to come again.
+func (r *Receiver) Stop() { r.queue.close() }
 
 // Ready is nil when every door has its secret; else it says which has not.
 func (r *Receiver) Ready() error {

@@ -178,7 +178,8 @@ func TestThoseWhoCountAreTold(t *testing.T) {
 		Dropped: func(path, word string) { told = append(told, path+" "+word) },
 		Forged:  func(path string) { told = append(told, path+" forged") },
 	})
-	defer r.Close()
+	r.Start(t.Context())
+	defer r.Stop()
 	for _, seal := range []string{"", "no", "yes"} {
 		r.ServeHTTP(httptest.NewRecorder(), post("/in", seal, strings.NewReader(" ")))
 	}
@@ -216,7 +217,6 @@ func TestReadyNamesEveryDoorWithoutASecret(t *testing.T) {
 	r := New(Options{Take: (&taker{}).Take, Doors: map[string]Door{
 		"/b": &door{ready: errors.New("empty")}, "/a": &door{}, "/c": &door{ready: errors.New("missing")},
 	}})
-	defer r.Close()
 	if err := r.Ready(); err == nil || err.Error() != "/b: empty\n/c: missing" {
 		t.Error(err)
 	}
@@ -293,7 +293,8 @@ func TestASlowBodyIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{door: &door{limit: 1 << 20}}
 		s.Receiver = New(Options{Doors: map[string]Door{"/in": s.door}, Take: s.Take})
-		defer s.Close()
+		s.Start(t.Context())
+		defer s.Stop()
 		l := newPipes()
 		server := http.Server{Handler: s, IdleTimeout: time.Minute}
 		go func() { _ = server.Serve(l) }()
@@ -330,7 +331,8 @@ func TestTheDeadlineOfABodyEndsWithIt(t *testing.T) {
 		hungUp := false
 		s.take = func(context.Context, []string) error { time.Sleep(2 * time.Second); return nil }
 		s.Receiver = New(Options{Doors: map[string]Door{"/in": s.door}, Take: s.Take})
-		defer s.Close()
+		s.Start(t.Context())
+		defer s.Stop()
 		l := newPipes()
 		server := http.Server{IdleTimeout: time.Hour, Handler: http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) {
