@@ -40,6 +40,13 @@ type badEntry struct {
 // is passed over. Of two entries with one id the later one stands, as in any
 // JSON reader, and the earlier is among the bad.
 func parse(b []byte) (*file, error) {
+	if f, ok := split(b); ok {
+		return f, nil
+	}
+	return parseJSON(b)
+}
+
+func parseJSON(b []byte) (*file, error) {
 	f := &file{raw: map[string]json.RawMessage{}}
 	b = bytes.TrimSpace(state.TrimBOM(b))
 	if len(b) == 0 {
@@ -80,36 +87,55 @@ func (f *file) parsePending(b []byte) error {
 		if err := dec.Decode(&raw); err != nil {
 			return err
 		}
-		if old, twice := f.raw[id]; twice {
-			f.bad = append(f.bad, badEntry{id, old})
-			f.remove(id)
-		}
-		f.ids = append(f.ids, id)
-		f.raw[id] = raw
+		f.add(id, raw)
 	}
 	return nil
 }
 
+// add takes an entry in that was read.
+func (f *file) add(id string, raw json.RawMessage) {
+	if old, twice := f.raw[id]; twice {
+		f.bad = append(f.bad, badEntry{id, old})
+		f.remove(id)
+	}
+	f.ids = append(f.ids, id)
+	f.raw[id] = raw
+}
+
 // encode gives the file's bytes, one entry a line.
-func (f *file) encode() ([][]byte, error) {
+func (f *file) encode() ([]byte, error) {
 	head, err := state.MarshalKeeping(struct {
 		Version int `json:"version"`
 	}{Version}, f.extra)
 	if err != nil {
 		return nil, err
 	}
-	out := make([][]byte, 0, 2+3*len(f.ids))
-	out = append(out, head[:len(head)-1], []byte(`,"pending":{`))
-	sep := "\n"
-	for _, id := range f.ids {
-		key, err := json.Marshal(id)
-		if err != nil {
+	size := len(head) + 32
+	for id, raw := range f.raw {
+		size += len(id) + len(raw) + len(`"":`+",\n")
+	}
+	out := make([]byte, 0, size)
+	out = append(out, head[:len(head)-1]...)
+	out = append(out, `,"pending":{`...)
+	for i, id := range f.ids {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, '\n')
+		if out, err = appendKey(out, id); err != nil {
 			return nil, err
 		}
-		out = append(out, []byte(sep), key, []byte(":"), f.raw[id])
-		sep = ",\n"
+		out = append(append(out, ':'), f.raw[id]...)
 	}
-	return append(out, []byte("\n}}\n")), nil
+	return append(out, ownTail...), nil
+}
+
+func appendKey(out []byte, id string) ([]byte, error) {
+	if isPlain(id) {
+		return append(append(append(out, '"'), id...), '"'), nil
+	}
+	key, err := json.Marshal(id)
+	return append(out, key...), err
 }
 
 // entry decodes one entry. One that cannot be is taken out of the file and

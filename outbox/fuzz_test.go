@@ -2,9 +2,14 @@ package outbox
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // FuzzParse: no bytes make the decoder panic, and what it took it writes in a
@@ -18,7 +23,15 @@ func FuzzParse(f *testing.F) {
 	for _, text := range damage {
 		f.Add([]byte(text))
 	}
+	for _, line := range []string{
+		`"A":{"event":{"eventType":"a.b"}}`, `"A":{"x":"\\\"}\\"}`, `"A":{"x":1},"B":{"y":[2]}`, `"A":{"x":"}`, `"A":{"x":[}]}`,
+		`"A":{"x":"` + "\u2028é\x00" + `"}`, `"A<":{}`, `"":{}`, `"A":{},`, `"A":[]`, `"A" :{}`, `"A":{} `,
+	} {
+		f.Add([]byte(string(ownHead) + "\n" + line + string(ownTail)))
+		f.Add([]byte(string(ownHead) + "\n" + line + ",\n" + line + ",\n\"B\":{}" + string(ownTail)))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		sameEitherWay(t, b)
 		first, err := parse(b)
 		if err != nil {
 			if !errors.Is(err, errDamaged) && !errors.Is(err, ErrNewer) {
@@ -51,17 +64,42 @@ func FuzzParse(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
+		if _, ok := split(once); !ok && len(first.extra) == 0 && bytes.HasPrefix(once, ownHead) && allPlain(first.ids) {
+			t.Fatalf("what was written is not read the short way:\n%s", once)
+		}
+		sameEitherWay(t, once)
 		if twice := encoded(t, second); !bytes.Equal(once, twice) {
 			t.Fatalf("not stable:\n%s\n%s", once, twice)
 		}
 	})
 }
 
+func allPlain(ids []string) bool {
+	return !slices.ContainsFunc(ids, func(id string) bool { return id == "" || !isPlain(id) })
+}
+
+// sameEitherWay checks that cutting a file into its lines gives what reading it as
+// JSON does.
+func sameEitherWay(t *testing.T, b []byte) {
+	t.Helper()
+	cut, ok := split(b)
+	if !ok || !json.Valid(b) {
+		return
+	}
+	read, err := parseJSON(b)
+	if err != nil {
+		t.Fatalf("%v: %s", err, b)
+	}
+	if diff := cmp.Diff(read, cut, cmp.AllowUnexported(file{}, badEntry{}), cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("%s\n%s", diff, b)
+	}
+}
+
 func encoded(t *testing.T, f *file) []byte {
 	t.Helper()
-	parts, err := f.encode()
+	b, err := f.encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bytes.Join(parts, nil)
+	return b
 }

@@ -151,11 +151,11 @@ func (s *Store) commit(
 		if err := s.tellLeft(ctx, f.left, true); err != nil {
 			return err
 		}
-		parts, err := f.encode()
+		b, err := f.encode()
 		if err != nil {
 			return err
 		}
-		if err := tx.Write(parts...); err != nil {
+		if err := tx.Write(b); err != nil {
 			return err
 		}
 		_ = s.tellLeft(ctx, f.left, false)
