@@ -24,7 +24,8 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	for _, line := range []string{
-		`"A":{"event":{"eventType":"a.b"}}`, `"A":{"x":"\\\"}\\"}`, `"A":{"x":1},"B":{"y":[2]}`, `"A":{"x":"}`, `"A":{"x":[}]}`,
+		`"A":{"event":{"eventType":"a.b"}}`, `"A":{"x":"\\\"}\\"}`,
+		`"A":{"x":1},"B":{"y":[2]}`, `"A":{"x":"}`, `"A":{"x":[}]}`,
 		`"A":{"x":"` + "\u2028é\x00" + `"}`, `"A<":{}`, `"":{}`, `"A":{},`, `"A":[]`, `"A" :{}`, `"A":{} `,
 	} {
 		f.Add([]byte(string(ownHead) + "\n" + line + string(ownTail)))

@@ -134,26 +134,38 @@ func (s *Store) Begin(
 const turnOver = 1 << 20
 
 func (j *journal) begin(root *state.Root, line []byte) (*openJournal, error) {
+	in, written, err := j.open(root, line)
+	if in == nil || written {
+		return in, err
+	}
+	if err := in.file.AppendDurably(line); err != nil {
+		j.end(in, true)
+		return nil, err
+	}
+	return in, nil
+}
+
+// open gives the journal for one more intent. One that is made for it has the
+// line in it.
+func (j *journal) open(root *state.Root, line []byte) (in *openJournal, written bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if now := j.now; now != nil && now.open == 0 && now.file.Size() > turnOver {
 		if err := now.file.Remove(); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		j.now = nil
 	}
-	var err error
 	if j.now == nil {
-		var file *state.Journal
-		if file, err = root.NewJournal(state.Sending(), line); file == nil {
-			return nil, err
+		file, err := root.NewJournal(state.Sending(), line)
+		if file == nil {
+			return nil, false, err
 		}
-		j.now = &openJournal{file: file}
-	} else if err := j.now.file.AppendDurably(line); err != nil {
-		return nil, err
+		j.now = &openJournal{file: file, open: 1}
+		return j.now, true, err
 	}
 	j.now.open++
-	return j.now, err
+	return j.now, false, nil
 }
 
 // end takes note that an intent is over: settled, or left to whoever takes the
@@ -216,13 +228,13 @@ func (i *Intent) Part(channel, ref string) error {
 	return i.write(intentLine{Channel: channel, Part: ref}, true)
 }
 
-// settled marks the intent as done with. Where an entry was made of it, the
-// mark is durable before anybody can claim the entry.
-func (i *Intent) settled(durable bool) error {
+// settled marks the intent of what every channel took as done with. Where an
+// entry was made of it, see settleAll.
+func (i *Intent) settled() error {
 	if i == nil {
 		return nil
 	}
-	return i.write(intentLine{Settled: true}, durable)
+	return i.write(intentLine{Settled: true}, false)
 }
 
 // end is called once, when nothing more will be written about the intent.

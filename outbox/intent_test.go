@@ -104,7 +104,7 @@ func TestP1_WhatADeadPublisherLeftIsFolded(t *testing.T) {
 			planned: []Planned{a}, do: func(in *Intent) error { return errors.Join(in.Part("a", "p1"), in.Part("a", "p2")) },
 			want: map[string]string{"a": "uncertain unknown process_died p1,p2"},
 		},
-		"settled": {planned: []Planned{a}, do: func(in *Intent) error { return in.settled(false) }, want: nil},
+		"settled": {planned: []Planned{a}, do: func(in *Intent) error { return in.settled() }, want: nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -341,7 +341,7 @@ func TestP3_AnIntentThatCannotBeWrittenIsAnError(t *testing.T) {
 		if in, err = s.Begin(t.Context(), ev, time.Now(), []Planned{{Channel: "a"}}, false); in == nil || err != nil {
 			t.Errorf("%s, then mended: %v", failing, err)
 		}
-		must(t, in.settled(false), s.Close())
+		must(t, in.settled(), s.Close())
 	}
 }
 
@@ -356,20 +356,20 @@ func TestAnIdleJournalIsTurnedOver(t *testing.T) {
 	if !slices.Equal(journals(t, root), first) {
 		t.Error("a journal with an open intent was left")
 	}
-	must(t, in.settled(false), second.settled(false))
+	must(t, in.settled(), second.settled())
 	in.end(true)
 	second.end(true)
 	third := begin(t, s, "z", false, Planned{Channel: "a"})
 	if now := journals(t, root); len(now) != 1 || slices.Equal(now, first) {
 		t.Errorf("journals %v, were %v", now, first)
 	}
-	must(t, third.settled(false), s.Close())
+	must(t, third.settled(), s.Close())
 }
 
 func TestANilIntentIsNoIntent(t *testing.T) {
 	t.Parallel()
 	var in *Intent
-	must(t, in.Recorded(true, ""), in.Outcome(Attempted{}), in.Part("a", "p"), in.settled(true))
+	must(t, in.Recorded(true, ""), in.Outcome(Attempted{}), in.Part("a", "p"), in.settled())
 	must(t, Open(newRoot(t), Options{}).Close())
 }
 

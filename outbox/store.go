@@ -57,6 +57,7 @@ type Store struct {
 	opts    Options
 	by      string
 	journal journal
+	group   group
 }
 
 // Open gives the outbox of a root. It touches nothing.
@@ -302,68 +303,6 @@ func (d *Delivery) startSending(at time.Time) error {
 		d.FirstSentAt = d.At
 	}
 	return nil
-}
-
-// Remember ends a publish: it stores its entry, when that owes anything, and
-// settles its intent, which may be nil. On return without an error both are
-// durable; with one, the intent stands in its journal, for the next drain cycle
-// to take over, and the entry may stand in the file: nothing is lost, and
-// nothing is there twice. Where an entry of that id is there already, for the
-// event was published before, what was learned is added to it. Past the cap,
-// others are evicted first.
-func (s *Store) Remember(ctx context.Context, e *Entry, in *Intent) (err error) {
-	defer func() { in.end(err == nil) }()
-	if len(e.Owed()) == 0 && !s.mentions(e.ID) {
-		return in.settled(false)
-	}
-	return s.update(ctx, func(f *file) (bool, error) {
-		if old, ok := f.entry(e.ID); ok {
-			return true, s.addTo(f, old, e)
-		}
-		if len(e.Owed()) == 0 {
-			return false, nil
-		}
-		if err := s.evict(ctx, f); err != nil {
-			return false, err
-		}
-		return true, f.put(e)
-	}, func() error { return in.settled(true) })
-}
-
-// mentions reports whether an id may stand in the file. It is asked for every
-// event that was delivered at once, and so it does not read more than bytes.
-func (s *Store) mentions(id string) bool {
-	b, err := s.doc.Read()
-	return err == nil && bytes.Contains(b, []byte(id))
-}
-
-// addTo adds what a publish learned to the entry that its event has already. An
-// acceptance is a fact. A send that nobody answered makes doubtful what waited
-// to be sent. What was refused once more changes nothing.
-func (s *Store) addTo(f *file, old, e *Entry) error {
-	for name, d := range e.Deliveries {
-		was := old.Deliveries[name]
-		switch {
-		case was == nil:
-			old.Deliveries[name] = d
-			old.Channels = append(old.Channels, name)
-		case d.State == channels.StateAccepted && was.State != d.State:
-			if err := was.move(d.State); err != nil {
-				return err
-			}
-			was.Ref, was.Link, was.Claim = d.Ref, d.Link, ""
-		case d.State == channels.StateUncertain && was.Claim == "" &&
-			(was.State == channels.StatePending || was.State == channels.StateRefused):
-			if err := was.move(d.State); err != nil {
-				return err
-			}
-			was.Reason, was.Code, was.Detail, was.At = d.Reason, d.Code, d.Detail, d.At
-			was.Attempts, was.FirstSentAt, was.Repeats = was.Attempts+d.Attempts, d.FirstSentAt, false
-			old.LastError, old.LastAttemptAt = e.LastError, e.LastAttemptAt
-		}
-	}
-	old.countAttempts()
-	return s.putOrRemove(f, old)
 }
 
 // putOrRemove writes an entry back, or lets it leave when nothing is owed. One

@@ -26,9 +26,14 @@ type Journal struct {
 	path string
 	lock *flock.Flock
 
-	mu   sync.Mutex
-	f    *os.File
-	size int64
+	mu sync.Mutex // of the rest; held for a write, and not for a flush
+	f  *os.File
+	// written are the bytes that stand in it, of which so many are durable.
+	written, durable int64
+	flushing         bool
+	flushed          sync.Cond // a flush has ended
+	lost             int       // how often one failed
+	lostBy           error     // why the last one did
 }
 
 // ErrNotLocked is returned by NewJournal together with a journal that is
@@ -47,6 +52,7 @@ func (r *Root) NewJournal(dir string, first []byte) (*Journal, error) {
 	name := fmt.Sprintf("%d-%s.jsonl", os.Getpid(), NewID())
 	hidden := filepath.Join(dir, "."+name)
 	j := &Journal{root: r, path: filepath.Join(dir, name)}
+	j.flushed.L = &j.mu
 	if err := r.at(OpCreate, hidden); err != nil {
 		return nil, err
 	}
@@ -75,7 +81,7 @@ func (j *Journal) fill(hidden string, first []byte) (locked bool, err error) {
 	j.lock = flock.New(hidden, flock.SetFlag(os.O_RDWR))
 	locked, err = retryEINTR(j.lock.TryLock)
 	locked = locked && err == nil
-	if err := j.append(first, true); err != nil {
+	if err := j.AppendDurably(first); err != nil {
 		return locked, err
 	}
 	if err := j.root.at(OpReplace, j.path); err != nil {
@@ -89,53 +95,82 @@ func (j *Journal) fill(hidden string, first []byte) (locked bool, err error) {
 
 // Append adds a line. It survives our death, and not a power cut. With an error
 // nothing of it stands.
-func (j *Journal) Append(line []byte) error { return j.append(line, false) }
-
-// AppendDurably adds a line that survives a power cut too.
-func (j *Journal) AppendDurably(line []byte) error { return j.append(line, true) }
-
-func (j *Journal) append(line []byte, durable bool) error {
+func (j *Journal) Append(line []byte) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.f == nil {
-		return fs.ErrClosed
-	}
-	before, err := j.f.Stat()
-	if err != nil {
+	return j.write(line)
+}
+
+// AppendDurably adds lines that survive a power cut too. What several goroutines
+// add meanwhile shares one flush. With an error none of its lines stands, nor
+// what others have added since the last flush.
+func (j *Journal) AppendDurably(lines ...[]byte) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.write(lines...); err != nil {
 		return err
 	}
-	n, err := j.write(slices.Concat(line, []byte("\n")), durable)
-	if err != nil {
-		// Half a line would spoil the next one, and a whole one that is not
-		// durable would be believed although its writer was told that it is not.
-		if n > 0 {
-			_ = j.f.Truncate(before.Size())
+	written, lost := j.written, j.lost
+	for j.durable < written && j.lost == lost {
+		if j.flushing {
+			j.flushed.Wait()
+		} else {
+			j.flush()
 		}
-		return err
 	}
-	j.size += int64(n)
+	if j.lost != lost {
+		return j.lostBy
+	}
 	return nil
 }
 
-func (j *Journal) write(b []byte, durable bool) (n int, err error) {
+// write adds lines in one write. The lock is held.
+func (j *Journal) write(lines ...[]byte) error {
+	if j.f == nil {
+		return fs.ErrClosed
+	}
 	if err := j.root.at(OpAppend, j.path); err != nil {
-		return 0, err
+		return err
 	}
-	n, err = j.f.Write(b)
-	if err != nil || !durable {
-		return n, err
+	n, err := j.f.Write(append(bytes.Join(lines, []byte("\n")), '\n'))
+	if err != nil {
+		if n > 0 { // half a line would spoil the next one
+			_ = j.f.Truncate(j.written)
+		}
+		return err
 	}
-	if err := j.root.at(OpSync, j.path); err != nil {
-		return n, err
+	j.written += int64(n)
+	return nil
+}
+
+// flush makes durable what is written. The lock is held, but not meanwhile. What
+// cannot be made durable is taken out, for a whole line that is not durable would
+// be believed although its writer was told that it is not.
+func (j *Journal) flush() {
+	j.flushing = true
+	upTo, f := j.written, j.f
+	j.mu.Unlock()
+	err := j.root.at(OpSync, j.path)
+	if err == nil {
+		err = f.Sync()
 	}
-	return n, j.f.Sync()
+	j.mu.Lock()
+	j.flushing = false
+	if err == nil {
+		j.durable = upTo
+	} else {
+		_ = f.Truncate(j.durable)
+		j.written, j.lostBy = j.durable, err
+		j.lost++
+	}
+	j.flushed.Broadcast()
 }
 
 // Size is how many bytes were written to it.
 func (j *Journal) Size() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.size
+	return j.written
 }
 
 // Remove ends the journal: nothing in it is wanted any more. When that failed

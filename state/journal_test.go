@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -334,5 +335,91 @@ func TestManyGoroutinesShareOneJournal(t *testing.T) {
 		if len(l) != 5000 || strings.Trim(l, l[:1]) != "" {
 			t.Fatalf("a mixed line: %.20q", l)
 		}
+	}
+}
+
+// While one is being flushed others are written, and the next flush is for all of
+// them.
+func TestManyGoroutinesShareAFlush(t *testing.T) {
+	root := open(t)
+	const many = 64
+	flushing, let := make(chan struct{}), make(chan struct{})
+	flushes := 0
+	j := newJournal(t, root.WithSteps(func(op state.Op, _ string) error {
+		if op == state.OpSync {
+			if flushes++; flushes == 2 { // the first one was of the first line
+				close(flushing)
+				<-let
+			}
+		}
+		return nil
+	}), "first")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := j.AppendDurably([]byte("alone")); err != nil {
+			t.Error(err)
+		}
+	})
+	<-flushing
+	for range many {
+		wg.Go(func() {
+			if err := j.AppendDurably([]byte("one"), []byte("two")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	want := int64(len("first\nalone\n") + many*len("one\ntwo\n"))
+	for j.Size() < want { // all of them have written
+		runtime.Gosched()
+	}
+	close(let)
+	wg.Wait()
+	if flushes != 3 {
+		t.Errorf("%d flushes, want 3", flushes)
+	}
+	j.Leave()
+	if got := takeAll(t, root)[0]; len(got) != 2+2*many {
+		t.Errorf("%d lines", len(got))
+	}
+}
+
+// A flush that fails fails for everyone whose line it was to make durable, and
+// none of these lines stands.
+func TestAFlushThatFailedLeavesNothingOfAnybodysLine(t *testing.T) {
+	root := open(t)
+	flushing, let := make(chan struct{}), make(chan struct{})
+	flushes := 0
+	j := newJournal(t, root.WithSteps(func(op state.Op, _ string) error {
+		if op == state.OpSync {
+			if flushes++; flushes == 2 {
+				close(flushing)
+				<-let
+				return errors.New("broken")
+			}
+		}
+		return nil
+	}), "first")
+	errs := make(chan error, 9)
+	add := func() { errs <- j.AppendDurably([]byte("lost")) }
+	go add()
+	<-flushing
+	for range 8 {
+		go add()
+	}
+	for j.Size() < int64(len("first\n")+9*len("lost\n")) {
+		runtime.Gosched()
+	}
+	close(let)
+	for range 9 {
+		if err := <-errs; err == nil || err.Error() != "broken" {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := j.AppendDurably([]byte("second")); err != nil {
+		t.Fatal(err)
+	}
+	j.Leave()
+	if got := takeAll(t, root)[0]; !slices.Equal(got, []string{"first", "second"}) {
+		t.Errorf("%q", got)
 	}
 }
