@@ -30,15 +30,16 @@ const loadRate = 500 // requests a second
 // TestP12_SignedEventsAreStoredUnderLoadAndForgedOnesAreNot sends signed replies
 // at a steady rate among forged ones.
 func TestP12_SignedEventsAreStoredUnderLoadAndForgedOnesAreNot(t *testing.T) {
-	length, forged, measured := time.Second, 1_000, false
+	length, forged, asked, measured := time.Second, 1_000, 100, false
 	if v := os.Getenv("LOAD"); v != "" {
 		d, err := time.ParseDuration(v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		length, forged, measured = d, 10_000, true
+		length, forged, asked, measured = d, 10_000, 10_000, true
 	}
 	l := newLoad(t)
+	l.asked(asked)
 	l.ask()
 	address := l.start()
 	before := l.files()
@@ -59,7 +60,7 @@ func TestP12_SignedEventsAreStoredUnderLoadAndForgedOnesAreNot(t *testing.T) {
 	if measured {
 		p50, p99 := took[len(took)/2], took[len(took)*99/100]
 		fmt.Printf("%d signed events at %d a second, all stored; answered after %.1f ms (median), %.1f ms (p99); "+
-			"%d forged ones changed nothing\n", count, loadRate, ms(p50), ms(p99), forged)
+			"%d forged ones changed nothing; %d questions were asked before\n", count, loadRate, ms(p50), ms(p99), forged, asked)
 		if p99 > 50*time.Millisecond {
 			t.Errorf("p99 %v, want at most 50 ms", p99)
 		}
@@ -120,6 +121,22 @@ func (l *load) command(args ...string) *exec.Cmd {
 	cmd.Dir = l.dir
 	cmd.Env = append(os.Environ(), "THE_LOOP_CONFIG="+filepath.Join(l.dir, "c.yaml"), "HOME="+l.dir)
 	return cmd
+}
+
+// asked leaves that many questions that were answered before.
+func (l *load) asked(n int) {
+	if err := os.MkdirAll(l.root.Path("questions"), 0o700); err != nil {
+		l.t.Fatal(err)
+	}
+	for i := range n {
+		text := `{"version":1,"workItem":"` + loadItem + `","text":"How was it?","state":"answered",` +
+			`"askedAt":"2026-01-01T00:00:00Z","closedAt":"2026-01-02T00:00:00Z",` +
+			`"answer":{"text":"good","via":"slack","at":"2026-01-01T00:00:00Z"}}`
+		path := l.root.Path(state.Question(fmt.Sprintf("old-%d", i)))
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			l.t.Fatal(err)
+		}
+	}
 }
 
 // ask opens the thread that the replies stand in, and closes the question, so
