@@ -12,10 +12,10 @@ SEED      ?=
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install test race crash soak load lint tools fuzz bench verify docs
+.PHONY: help build install test race crash soak load lint tools fuzz bench bench-check verify docs
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' Makefile
 
 build: ## build bin/the-loop, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/the-loop ./cmd/the-loop
@@ -61,11 +61,14 @@ fuzz: ## each fuzz target for FUZZTIME (10s)
 			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$(dirname $$file); \
 		done; done
 
-bench: ## the benchmarks that there are, each for BENCHTIME (1s)
-	@if grep -rq --include='*_test.go' '^func Benchmark' .; then \
-		$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) \
-			$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n1 dirname | sort -u); \
-	else echo "there are no benchmarks yet: see docs/performance.md"; fi
+# A module of its own: the program holds nothing that only its measuring needs.
+bench: ## measure against the floor of this machine, write docs/performance.md, and run the Go benchmarks
+	cd bench && $(GO) run . -o ../docs/performance.md
+	@files=$$(grep -rl --include='*_test.go' '^func Benchmark' .) || exit 0; \
+		$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $$(dirname $$files | sort -u)
+
+bench-check: ## fail when something became slower than its limit, in three tries
+	cd bench && $(GO) test ./... && $(GO) run . -check
 
 docs: ## write the generated tables in docs/ anew
 	$(GO) test -count 1 -run TestGenerated . -update

@@ -2,15 +2,15 @@ package bus
 
 import (
 	"fmt"
-	"regexp"
 
 	"the-loop/channels"
+	"the-loop/internal/lazy"
 	"the-loop/state"
 )
 
 // idPattern is what an event's id may be: a ULID, or an id given by hand. It
 // becomes a key of the outbox and the value of a header.
-var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+var idPattern = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // take makes the event what will be delivered: it gives it an id, mends its
 // texts, and turns Detail into what a reader of its JSON would see.
@@ -18,7 +18,7 @@ func (b *Bus) take(ev channels.Event) (channels.Event, []string, error) {
 	if ev.ID == "" {
 		ev.ID = state.NewID()
 	}
-	if !idPattern.MatchString(ev.ID) {
+	if !idPattern().MatchString(ev.ID) {
 		return ev, nil, fmt.Errorf("event id %q: want up to 64 letters, digits, dots, dashes and underlines", ev.ID)
 	}
 	if err := ev.Validate(); err != nil {

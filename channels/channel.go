@@ -10,8 +10,9 @@ package channels
 
 import (
 	"context"
-	"regexp"
 	"time"
+
+	"the-loop/internal/lazy"
 )
 
 // Channel is a surface that can be asked to post.
@@ -99,8 +100,8 @@ type Receipt struct {
 	Parts []string
 }
 
-var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+var namePattern = lazy.Regexp(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 // ValidName reports whether s may name a channel or be an id given by hand.
 // "undelivered" is taken: it would collide with the outbox's own file.
-func ValidName(s string) bool { return namePattern.MatchString(s) && s != "undelivered" }
+func ValidName(s string) bool { return namePattern().MatchString(s) && s != "undelivered" }

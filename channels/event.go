@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"the-loop/internal/lazy"
 )
 
 // Event is one thing that happened, in words that belong to no channel. It is
@@ -81,7 +82,7 @@ func DecodeEvent(b []byte) (Event, error) {
 	return e, nil
 }
 
-var typePattern = regexp.MustCompile(`^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$`)
+var typePattern = lazy.Regexp(`^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$`)
 
 // Validate reports the first field that no channel could carry: a malformed
 // type, an unreadable work item. It does not look at the text, see CleanText.
@@ -98,7 +99,7 @@ func (e Event) Validate() error {
 }
 
 // ValidType reports whether s has the form of an event type.
-func ValidType(s string) bool { return len(s) <= 128 && typePattern.MatchString(s) }
+func ValidType(s string) bool { return len(s) <= 128 && typePattern().MatchString(s) }
 
 // CleanText replaces what is not UTF-8, and NUL, by U+FFFD, and says whether
 // anything was replaced.
@@ -119,17 +120,17 @@ type WorkItem struct {
 }
 
 var (
-	githubRef = regexp.MustCompile(`^github:([A-Za-z0-9][A-Za-z0-9-]{0,38})/([A-Za-z0-9._-]{1,100})#([1-9][0-9]{0,8})$`)
-	localRef  = regexp.MustCompile(`^local:([a-z0-9][a-z0-9._-]{0,63})#([1-9][0-9]{0,8})$`)
+	githubRef = lazy.Regexp(`^github:([A-Za-z0-9][A-Za-z0-9-]{0,38})/([A-Za-z0-9._-]{1,100})#([1-9][0-9]{0,8})$`)
+	localRef  = lazy.Regexp(`^local:([a-z0-9][a-z0-9._-]{0,63})#([1-9][0-9]{0,8})$`)
 )
 
 // ParseWorkItem reads a reference. The error says what forms there are.
 func ParseWorkItem(s string) (WorkItem, error) {
-	if m := githubRef.FindStringSubmatch(s); m != nil {
+	if m := githubRef().FindStringSubmatch(s); m != nil {
 		n, _ := strconv.Atoi(m[3])
 		return WorkItem{Kind: "github", Owner: m[1], Name: m[2], Number: n}, nil
 	}
-	if m := localRef.FindStringSubmatch(s); m != nil {
+	if m := localRef().FindStringSubmatch(s); m != nil {
 		n, _ := strconv.Atoi(m[2])
 		return WorkItem{Kind: "local", Name: m[1], Number: n}, nil
 	}

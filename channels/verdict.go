@@ -2,8 +2,9 @@ package channels
 
 import (
 	"fmt"
-	"regexp"
 	"time"
+
+	"the-loop/internal/lazy"
 )
 
 // Reason says why a delivery stands where it stands. The list is closed, and
@@ -122,12 +123,12 @@ func verdictText(prefix, code, detail string) string {
 	return fmt.Sprintf("%s%s (%s)", prefix, code, detail)
 }
 
-var codePattern = regexp.MustCompile(`^[a-z0-9_.-]{1,64}$`)
+var codePattern = lazy.Regexp(`^[a-z0-9_.-]{1,64}$`)
 
 // SafeCode returns code when it has the form of a provider's code, and "other"
 // when it does not: what a stranger's server says is not written into logs.
 func SafeCode(code string) string {
-	if codePattern.MatchString(code) {
+	if codePattern().MatchString(code) {
 		return code
 	}
 	return "other"

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
-	"regexp"
 	"slices"
 	"time"
 
 	"the-loop/channels"
+	"the-loop/internal/lazy"
 	"the-loop/state"
 )
 
@@ -145,14 +145,14 @@ func (s *stamp) UnmarshalJSON(b []byte) error {
 }
 
 // entryID is what may be a key of the file: it goes into an HTTP header.
-var entryID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+var entryID = lazy.Regexp(`^[A-Za-z0-9._:-]{1,128}$`)
 
 var errBadID = errors.New("the id has characters that no header can carry, or is too long")
 
 // decodeEntry reads one entry. Missing keys are defaulted; what cannot be an
 // entry at all (no event, a value of the wrong type) is an error.
 func decodeEntry(id string, raw []byte) (*Entry, error) {
-	if !entryID.MatchString(id) {
+	if !entryID().MatchString(id) {
 		return nil, errBadID
 	}
 	var j entryJSON

@@ -258,7 +258,7 @@ func (a Attempted) Took() bool {
 // carry is an error: the entry could not be read again.
 func NewEntry(ev channels.Event, at time.Time, attempted []Attempted) (*Entry, error) {
 	id := ev.ID
-	if !entryID.MatchString(id) {
+	if !entryID().MatchString(id) {
 		return nil, errBadID
 	}
 	ev.ID = "" // it is the entry's key

@@ -94,7 +94,7 @@ func (c *Client) commentBy(ctx context.Context, t ticket, id int64) (*gh.IssueCo
 // ReadBack implements channels.Reader.
 func (c *Channel) ReadBack(ctx context.Context, r channels.Receipt) error {
 	kind, id, ok := parseRef(r.Ref)
-	m := linkPattern.FindStringSubmatch(r.Link)
+	m := linkPattern().FindStringSubmatch(r.Link)
 	if !ok || kind != "comment" || m == nil {
 		return &channels.Refusal{Reason: channels.ReasonConfig, Code: "bad_ref"}
 	}

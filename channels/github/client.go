@@ -216,7 +216,7 @@ func (c *Client) self(ctx context.Context) (Account, Answer, error) {
 // User asks whose login that is now. It is a *channels.Refusal with
 // ReasonConfig when it is nobody's.
 func (c *Client) User(ctx context.Context, login string) (Account, error) {
-	if !loginPattern.MatchString(login) {
+	if !loginPattern().MatchString(login) {
 		return Account{}, &channels.Refusal{Reason: channels.ReasonConfig, Code: "bad_login"}
 	}
 	who, _, err := c.account(ctx, login)
@@ -242,7 +242,7 @@ func (c *Client) account(ctx context.Context, login string) (Account, Answer, er
 // heard counts for ten minutes.
 func (c *Client) Public(ctx context.Context, repo string) (bool, error) {
 	owner, name, _ := strings.Cut(repo, "/")
-	if !ownerPattern.MatchString(owner) || !repoPattern.MatchString(name) {
+	if !ownerPattern().MatchString(owner) || !repoPattern().MatchString(name) {
 		return false, &channels.Refusal{Reason: channels.ReasonConfig, Code: "bad_repo"}
 	}
 	key := strings.ToLower(repo)

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
 	"the-loop/channels"
 	"the-loop/channels/internal/wire"
+	"the-loop/internal/lazy"
 )
 
 // secondaryWait is for a secondary limit that does not say how long: GitHub
@@ -92,13 +92,13 @@ func (c *call) explain(r *channels.Refusal) {
 		r.Reason, r.Code = channels.ReasonUnacceptable, "deleted"
 	case status == http.StatusForbidden && strings.HasPrefix(said, "resource not accessible"):
 		r.Code = "not_accessible"
-		if needs := c.x.Header.Get("X-Accepted-Github-Permissions"); permissionPattern.MatchString(needs) {
+		if needs := c.x.Header.Get("X-Accepted-Github-Permissions"); permissionPattern().MatchString(needs) {
 			r.Detail += " needs " + needs
 		}
 	}
 }
 
-var permissionPattern = regexp.MustCompile(`^[a-z_]+=(read|write)([,;] ?[a-z_]+=(read|write)){0,9}$`)
+var permissionPattern = lazy.Regexp(`^[a-z_]+=(read|write)([,;] ?[a-z_]+=(read|write)){0,9}$`)
 
 // said is the message in GitHub's own form of an error, "" when the body has
 // another one: then it is not GitHub that answered.

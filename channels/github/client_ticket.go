@@ -1,18 +1,18 @@
 package github
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
 	"the-loop/channels"
+	"the-loop/internal/lazy"
 )
 
 var (
-	loginPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,38}(\[bot\])?$`) // "_": managed users
-	ownerPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,38}$`)
-	repoPattern  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`)
-	linkPattern  = regexp.MustCompile(`/([^/]+)/([^/]+)/(?:issues|pull)/([1-9][0-9]{0,8})(?:[#/]|$)`)
+	loginPattern = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9_-]{0,38}(\[bot\])?$`) // "_": managed users
+	ownerPattern = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9_-]{0,38}$`)
+	repoPattern  = lazy.Regexp(`^[A-Za-z0-9._-]{1,100}$`)
+	linkPattern  = lazy.Regexp(`/([^/]+)/([^/]+)/(?:issues|pull)/([1-9][0-9]{0,8})(?:[#/]|$)`)
 )
 
 // ticket is an issue or a pull request.

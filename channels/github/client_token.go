@@ -6,12 +6,12 @@ import (
 	"errors"
 	"net/url"
 	"os/exec"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
 
 	"the-loop/channels"
+	"the-loop/internal/lazy"
 )
 
 const (
@@ -44,7 +44,7 @@ func (c *Client) tokenValue(ctx context.Context) (string, error) {
 	return value, nil
 }
 
-var tokenPattern = regexp.MustCompile(`^[!-~]{8,1000}$`)
+var tokenPattern = lazy.Regexp(`^[!-~]{8,1000}$`)
 
 // askGH runs gh, without a shell and without a terminal.
 func askGH(ctx context.Context, host string) (string, error) {
@@ -68,7 +68,7 @@ func askGH(ctx context.Context, host string) (string, error) {
 		return refuse("gh auth token failed: gh auth login mends it", err)
 	}
 	token := strings.TrimSpace(out.String())
-	if !tokenPattern.MatchString(token) {
+	if !tokenPattern().MatchString(token) {
 		return refuse("gh auth token gave none", nil)
 	}
 	return token, nil

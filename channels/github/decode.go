@@ -3,13 +3,13 @@ package github
 import (
 	"bytes"
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"the-loop/channels"
+	"the-loop/internal/lazy"
 )
 
 // kind is a kind of thing that a person writes on a ticket.
@@ -145,7 +145,7 @@ func (w written) from(us int64) channels.Author {
 		Person: w.User.Type == "User" && !isThere(w.ViaApp),
 		Us:     us > 0 && w.User.ID == us,
 	}
-	if loginPattern.MatchString(w.User.Login) {
+	if loginPattern().MatchString(w.User.Login) {
 		a.Login = w.User.Login
 	}
 	return a
@@ -171,7 +171,7 @@ func (w written) where() string {
 
 // openComment begins an HTML comment that nothing ends. GitHub shows nothing
 // after it when it begins a line.
-var openComment = regexp.MustCompile(`(?m)^[ \t]{0,3}<!--`)
+var openComment = lazy.Regexp(`(?m)^[ \t]{0,3}<!--`)
 
 // plainText is what people see of a body without our marker: no HTML comments,
 // line breaks of one kind, no blanks around. It stays Markdown.
@@ -186,7 +186,7 @@ func plainText(body string) string {
 		// "<!-->" and "<!--->" are whole.
 		length := strings.Index(body[start+2:], "-->")
 		if length < 0 {
-			if at := openComment.FindStringIndex(body); at != nil {
+			if at := openComment().FindStringIndex(body); at != nil {
 				body = body[:at[0]]
 			}
 			break

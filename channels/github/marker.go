@@ -4,10 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"the-loop/channels"
+	"the-loop/internal/lazy"
 )
 
 // The marker is the first line of every body that we write:
@@ -18,10 +18,10 @@ import (
 // over the rest of the body, with white space folded: GitHub's editor writes
 // \r\n, and people's mail programs fold lines.
 var (
-	markerPattern = regexp.MustCompile(`^<!-- the-loop id=([A-Za-z0-9][A-Za-z0-9._-]{0,127})` +
+	markerPattern = lazy.Regexp(`^<!-- the-loop id=([A-Za-z0-9][A-Za-z0-9._-]{0,127})` +
 		`(?: code=([A-Z2-9]{3,4}) state=(open|closed))? sum=([0-9a-f]{8}) -->$`)
-	markerID   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-	markerCode = regexp.MustCompile(`^[A-Z2-9]{3,4}$`)
+	markerID   = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	markerCode = lazy.Regexp(`^[A-Z2-9]{3,4}$`)
 )
 
 // maxMarker is the length of the longest marker, with its line break.
@@ -38,7 +38,7 @@ func ParseMark(body string) *channels.Mark {
 // readMark gives the marker, its sum, and the rest of the body.
 func readMark(body string) (mark *channels.Mark, sum, rest string) {
 	line, rest, _ := strings.Cut(body, "\n")
-	m := markerPattern.FindStringSubmatch(strings.TrimSuffix(line, "\r"))
+	m := markerPattern().FindStringSubmatch(strings.TrimSuffix(line, "\r"))
 	if m == nil {
 		return nil, "", body
 	}
@@ -49,7 +49,7 @@ func readMark(body string) (mark *channels.Mark, sum, rest string) {
 // code that a marker cannot carry is an error. What is not UTF-8 is replaced
 // here, before the sum is taken, and not by JSON after it.
 func sign(mark channels.Mark, rest string) (string, error) {
-	if !markerID.MatchString(mark.ID) || (mark.Code != "" && !markerCode.MatchString(mark.Code)) {
+	if !markerID().MatchString(mark.ID) || (mark.Code != "" && !markerCode().MatchString(mark.Code)) {
 		return "", &channels.Refusal{
 			Reason: channels.ReasonUnacceptable, Code: "bad_id", Detail: "the id or the code does not fit into a marker",
 		}

@@ -122,6 +122,6 @@ func endingOf(how string) string {
 // leadsTo reports whether an address is that of the work item itself, or of a
 // comment on it.
 func leadsTo(address, workItem string) bool {
-	m := linkPattern.FindStringSubmatch(address)
+	m := linkPattern().FindStringSubmatch(address)
 	return m != nil && strings.EqualFold(fmt.Sprintf("github:%s/%s#%s", m[1], m[2], m[3]), workItem)
 }

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/rivo/uniseg"
+
+	"the-loop/internal/lazy"
 )
 
 // zeroWidth is put where GitHub would see more than text: behind the "@" of a
@@ -19,17 +21,17 @@ const zeroWidth = "\u200b"
 var (
 	// htmlBlock begins a line that GitHub shows nothing of, nor of what follows
 	// until it is ended: a declaration or a processing instruction.
-	htmlBlock = regexp.MustCompile(`(?m)^([ \t]*<)([!?])`)
+	htmlBlock = lazy.Regexp(`(?m)^([ \t]*<)([!?])`)
 	// charRef is "@" or "#" in other words: GitHub looks for mentions in what
 	// Markdown has made of them.
-	charRef  = regexp.MustCompile(`(?i)&(#|commat;|num;)`)
-	closing  = regexp.MustCompile(`(?i)\b((?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+(?:[\w.-]+/[\w.-]+)?)#([0-9])`)
-	closeGH  = regexp.MustCompile(`(?i)\b((?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+GH-)([0-9])`)
-	closeURL = regexp.MustCompile(`(?i)\b((?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+)(https?://)`)
-	shortRef = regexp.MustCompile(`#([0-9])`)
-	ghRef    = regexp.MustCompile(`(?i)\b(GH-)([0-9])`)
+	charRef  = lazy.Regexp(`(?i)&(#|commat;|num;)`)
+	closing  = lazy.Regexp(`(?i)\b((?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+(?:[\w.-]+/[\w.-]+)?)#([0-9])`)
+	closeGH  = lazy.Regexp(`(?i)\b((?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+GH-)([0-9])`)
+	closeURL = lazy.Regexp(`(?i)\b((?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+)(https?://)`)
+	shortRef = lazy.Regexp(`#([0-9])`)
+	ghRef    = lazy.Regexp(`(?i)\b(GH-)([0-9])`)
 	// pathURL is an address up to its host, and the rest of it.
-	pathURL = regexp.MustCompile("(?i)\\bhttps?://[^\\s/<>()\\[\\]\"'`]+/[^\\s<>()\\[\\]\"'`]*")
+	pathURL = lazy.Regexp("(?i)\\bhttps?://[^\\s/<>()\\[\\]\"'`]+/[^\\s<>()\\[\\]\"'`]*")
 )
 
 // defuse keeps text that we did not write from doing anything on GitHub: it
@@ -38,13 +40,13 @@ var (
 // "%40", which leads to the same place; zeroWidth would not.
 func defuse(text string) string {
 	text = strings.ReplaceAll(text, "<!--", "<"+zeroWidth+"!--")
-	text = htmlBlock.ReplaceAllString(text, "$1"+zeroWidth+"$2")
-	text = charRef.ReplaceAllString(text, "&"+zeroWidth+"$1")
-	text = pathURL.ReplaceAllStringFunc(text, escapeAt)
+	text = htmlBlock().ReplaceAllString(text, "$1"+zeroWidth+"$2")
+	text = charRef().ReplaceAllString(text, "&"+zeroWidth+"$1")
+	text = pathURL().ReplaceAllStringFunc(text, escapeAt)
 	text = strings.ReplaceAll(text, "@", "@"+zeroWidth)
-	text = closing.ReplaceAllString(text, "$1#"+zeroWidth+"$2")
-	text = closeGH.ReplaceAllString(text, "$1"+zeroWidth+"$2")
-	return closeURL.ReplaceAllString(text, "$1"+zeroWidth+"$2")
+	text = closing().ReplaceAllString(text, "$1#"+zeroWidth+"$2")
+	text = closeGH().ReplaceAllString(text, "$1"+zeroWidth+"$2")
+	return closeURL().ReplaceAllString(text, "$1"+zeroWidth+"$2")
 }
 
 // escapeAt writes "@" behind the host of an address as an address may.
@@ -58,41 +60,41 @@ func escapeAt(address string) string {
 // and holds no token.
 func defuseAll(text string) string {
 	text = defuse(scrub(text))
-	text = shortRef.ReplaceAllString(text, "#"+zeroWidth+"$1")
-	return ghRef.ReplaceAllString(text, "$1"+zeroWidth+"$2")
+	text = shortRef().ReplaceAllString(text, "#"+zeroWidth+"$1")
+	return ghRef().ReplaceAllString(text, "$1"+zeroWidth+"$2")
 }
 
 // removed stands where a token stood.
 const removed = "[removed]"
 
-var tokens = []*regexp.Regexp{
-	regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]+-----.*?(-----END [A-Z0-9 ]+-----|$)`),
-	regexp.MustCompile(`\b(?:xox[a-z]|xapp)-[A-Za-z0-9-]{8,}`),
-	regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,})`),
-	regexp.MustCompile(`\bsk-[A-Za-z0-9_-]{16,}`),
-	regexp.MustCompile(`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b`),
-	regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{30,}`),
-	regexp.MustCompile(`\bwhsec_[A-Za-z0-9+/=]{16,}`),
-	regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*`),
+var tokens = []func() *regexp.Regexp{
+	lazy.Regexp(`(?s)-----BEGIN [A-Z0-9 ]+-----.*?(-----END [A-Z0-9 ]+-----|$)`),
+	lazy.Regexp(`\b(?:xox[a-z]|xapp)-[A-Za-z0-9-]{8,}`),
+	lazy.Regexp(`\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,})`),
+	lazy.Regexp(`\bsk-[A-Za-z0-9_-]{16,}`),
+	lazy.Regexp(`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b`),
+	lazy.Regexp(`\bAIza[A-Za-z0-9_-]{30,}`),
+	lazy.Regexp(`\bwhsec_[A-Za-z0-9+/=]{16,}`),
+	lazy.Regexp(`\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*`),
 }
 
 // named are values behind a name that says what they are: "DB_PASSWORD=…",
 // "token: …", "Authorization: Bearer …". A short word behind "token" is one.
-var named = []*regexp.Regexp{
-	regexp.MustCompile(`(?i)\b([\w-]*(?:password|passwd|passphrase)(?:[_-]\w+)*["']?[ \t]*[:=][ \t]*)` +
+var named = []func() *regexp.Regexp{
+	lazy.Regexp(`(?i)\b([\w-]*(?:password|passwd|passphrase)(?:[_-]\w+)*["']?[ \t]*[:=][ \t]*)` +
 		`(?:"[^"\n]+"|'[^'\n]+'|[^\s"'` + "`" + `]+)`),
-	regexp.MustCompile(`(?i)\b([\w-]*(?:secret|token|api[_-]?key)(?:[_-]\w+)*["']?[ \t]*[:=][ \t]*)` +
+	lazy.Regexp(`(?i)\b([\w-]*(?:secret|token|api[_-]?key)(?:[_-]\w+)*["']?[ \t]*[:=][ \t]*)` +
 		`(?:"[^"\n]+"|'[^'\n]+'|[^\s"'` + "`" + `]{6,})`),
-	regexp.MustCompile(`(?i)\b((?:bearer|basic)[ \t]+)[A-Za-z0-9._~+/=-]{16,}`),
+	lazy.Regexp(`(?i)\b((?:bearer|basic)[ \t]+)[A-Za-z0-9._~+/=-]{16,}`),
 }
 
 // scrub strikes out what looks like a token.
 func scrub(text string) string {
 	for _, t := range tokens {
-		text = t.ReplaceAllString(text, removed)
+		text = t().ReplaceAllString(text, removed)
 	}
 	for _, n := range named {
-		text = n.ReplaceAllString(text, "${1}"+removed)
+		text = n().ReplaceAllString(text, "${1}"+removed)
 	}
 	return text
 }
@@ -143,14 +145,14 @@ func cutPoint(text string, room int) int {
 // maxFence is the longest fence of a code block that is ended for its writer.
 const maxFence = 40
 
-var fencePattern = regexp.MustCompile("^ {0,3}(`{3,}|~{3,})(.*)$")
+var fencePattern = lazy.Regexp("^ {0,3}(`{3,}|~{3,})(.*)$")
 
 // closeFence ends the code block that is open at the end of the text, if one is
 // (spec.commonmark.org, "Fenced code blocks").
 func closeFence(text string) string {
 	open := ""
 	for line := range strings.SplitSeq(lineBreaks.Replace(text), "\n") {
-		m := fencePattern.FindStringSubmatch(line)
+		m := fencePattern().FindStringSubmatch(line)
 		switch {
 		case m == nil:
 		case open == "" && (m[1][0] == '~' || !strings.Contains(m[2], "`")):

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	gh "github.com/google/go-github/v92/github"
 
 	"the-loop/channels"
+	"the-loop/internal/lazy"
 )
 
 const (
@@ -371,12 +371,12 @@ func (r *reading) get(ctx context.Context, q request, into any) (a Answer, next 
 	return a, next, err
 }
 
-var nextLink = regexp.MustCompile(`<([^<>]*)>\s*;[^,<]*\brel="?next"?`)
+var nextLink = lazy.Regexp(`<([^<>]*)>\s*;[^,<]*\brel="?next"?`)
 
 // nextPage reads the Link header. Only the query is taken: the address stays
 // ours, whatever host it names.
 func nextPage(h http.Header) url.Values {
-	m := nextLink.FindStringSubmatch(strings.Join(h.Values("Link"), ", "))
+	m := nextLink().FindStringSubmatch(strings.Join(h.Values("Link"), ", "))
 	if m == nil {
 		return nil
 	}

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"regexp"
 	"time"
 
 	"the-loop/channels"
 	"the-loop/channels/internal/wire"
+	"the-loop/internal/lazy"
 )
 
 // defaultWait is for a "ratelimited" that does not say how long.
@@ -111,7 +111,7 @@ func (a answer) refusal(h http.Header) error {
 		r.RetryAfter, r.Guessed = a.wait(h)
 	case "missing_scope":
 		r.Reason = channels.ReasonAuth
-		if scopePattern.MatchString(a.Needed) {
+		if scopePattern().MatchString(a.Needed) {
 			r.Detail = "needs " + a.Needed
 		}
 	case "invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired",
@@ -128,12 +128,12 @@ func (a answer) refusal(h http.Header) error {
 
 // Neither a code nor a scope of Slack's has a hyphen, and every token has.
 var (
-	codePattern  = regexp.MustCompile(`^[a-z0-9_.]+$`)
-	scopePattern = regexp.MustCompile(`^[a-z0-9_:.,]{1,100}$`)
+	codePattern  = lazy.Regexp(`^[a-z0-9_.]+$`)
+	scopePattern = lazy.Regexp(`^[a-z0-9_:.,]{1,100}$`)
 )
 
 func (a answer) code() string {
-	if !codePattern.MatchString(a.Error) {
+	if !codePattern().MatchString(a.Error) {
 		return "other"
 	}
 	return channels.SafeCode(a.Error)

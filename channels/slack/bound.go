@@ -137,7 +137,7 @@ func (t *threads) all() (rows []Thread, err error) {
 		return nil, err
 	}
 	for item := range f.threads {
-		if b := t.own(f.find(item)); tsPattern.MatchString(b.TS) {
+		if b := t.own(f.find(item)); tsPattern().MatchString(b.TS) {
 			rows = append(rows, Thread{item, b.Conversation, b.TS, b.At})
 		}
 	}

@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"the-loop/channels"
+	"the-loop/internal/lazy"
 )
 
 // Why there is nothing for us in what Slack sent, in one word for counting.
@@ -30,8 +30,8 @@ const maxChoices = 4
 var (
 	errMalformed = errors.New("not what slack sends")
 
-	userPattern     = regexp.MustCompile(`^[A-Z0-9]{1,32}$`)
-	questionPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	userPattern     = lazy.Regexp(`^[A-Z0-9]{1,32}$`)
+	questionPattern = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 )
 
 // rooms are the conversations that things may come in from. Several channels
@@ -97,7 +97,7 @@ func (r rooms) decodeEvent(event []byte) (channels.Arrival, error) {
 		rawMessage
 		Channel string `json:"channel"`
 	}
-	if err := json.Unmarshal(event, &e); err != nil || !tsPattern.MatchString(e.TS) {
+	if err := json.Unmarshal(event, &e); err != nil || !tsPattern().MatchString(e.TS) {
 		return channels.Arrival{}, fmt.Errorf("message event: %w", errMalformed)
 	}
 	switch {
@@ -180,7 +180,7 @@ func (r rooms) decodeInteraction(payload []byte) (channels.Arrival, error) {
 			continue
 		}
 		at, timed := tsTime(a.ActionTS)
-		if !timed || !userPattern.MatchString(p.User.ID) || !tsPattern.MatchString(place.ID) {
+		if !timed || !userPattern().MatchString(p.User.ID) || !tsPattern().MatchString(place.ID) {
 			return channels.Arrival{}, fmt.Errorf("block_actions: %w", errMalformed)
 		}
 		arrival.Messages = append(arrival.Messages, channels.Message{
@@ -227,7 +227,7 @@ func (a action) press() (channels.Press, bool) {
 	if err := json.Unmarshal([]byte(a.Value), &value); err != nil || value.Choice == nil {
 		return channels.Press{}, false
 	}
-	if !questionPattern.MatchString(value.Question) || *value.Choice < 0 || *value.Choice >= maxChoices {
+	if !questionPattern().MatchString(value.Question) || *value.Choice < 0 || *value.Choice >= maxChoices {
 		return channels.Press{}, false
 	}
 	return channels.Press{Question: value.Question, Choice: *value.Choice}, true

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"time"
 
 	"the-loop/channels"
+	"the-loop/internal/lazy"
 )
 
 const (
@@ -26,8 +26,8 @@ const (
 )
 
 var (
-	signaturePattern = regexp.MustCompile(`^v0=[0-9a-f]{64}$`)
-	timestampPattern = regexp.MustCompile(`^[0-9]{1,12}$`)
+	signaturePattern = lazy.Regexp(`^v0=[0-9a-f]{64}$`)
+	timestampPattern = lazy.Regexp(`^[0-9]{1,12}$`)
 )
 
 // DoorOptions says who is let in.
@@ -118,7 +118,7 @@ func seal(h http.Header) (signature, timestamp string, ok bool) {
 		return "", "", false
 	}
 	signature, timestamp = signatures[0], timestamps[0]
-	return signature, timestamp, signaturePattern.MatchString(signature) && timestampPattern.MatchString(timestamp)
+	return signature, timestamp, signaturePattern().MatchString(signature) && timestampPattern().MatchString(timestamp)
 }
 
 // verify proves that Slack signed body now, by its scheme v0: an HMAC-SHA256

@@ -108,7 +108,7 @@ func isSet(raw json.RawMessage) bool { return len(raw) > 0 && !bytes.Equal(raw, 
 
 // tsTime reads a ts as the time that it is.
 func tsTime(ts string) (time.Time, bool) {
-	if !tsPattern.MatchString(ts) {
+	if !tsPattern().MatchString(ts) {
 		return time.Time{}, false
 	}
 	seconds, fraction, _ := strings.Cut(ts, ".")

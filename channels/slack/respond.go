@@ -52,7 +52,7 @@ func (t *told) forget(what string) {
 // which is logged once, and no error. Nor is it one when the message is gone
 // or takes no reactions.
 func (c *Channel) Taken(ctx context.Context, at channels.Place) error {
-	if !tsPattern.MatchString(at.ID) {
+	if !tsPattern().MatchString(at.ID) {
 		return nil
 	}
 	token, err := c.o.Token.Value()
@@ -108,7 +108,7 @@ func (c *Channel) settlePart(
 	ctx context.Context, token string, q channels.Delivery, refs []string, n int, ending string,
 ) error {
 	posted, ok := tsTime(refs[0])
-	if !ok || !tsPattern.MatchString(refs[n]) {
+	if !ok || !tsPattern().MatchString(refs[n]) {
 		return nil // none of our refs
 	}
 	texts := c.render(q, posted, ending)
@@ -156,7 +156,7 @@ func (c *Channel) Tell(ctx context.Context, at channels.Place, id, user, text st
 	clean, _ := channels.CleanText(text)
 	p := part{text: tellText(clean)}
 	root := cmp.Or(at.Thread, at.ID)
-	if !tsPattern.MatchString(root) {
+	if !tsPattern().MatchString(root) {
 		root = ""
 	}
 	if !private {

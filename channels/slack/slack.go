@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 
 	"the-loop/channels"
 	"the-loop/channels/internal/wire"
+	"the-loop/internal/lazy"
 	"the-loop/state"
 )
 
@@ -230,7 +230,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	return sleep(ctx, d)
 }
 
-var tsPattern = regexp.MustCompile(`^[0-9]{1,20}\.[0-9]{1,10}$`)
+var tsPattern = lazy.Regexp(`^[0-9]{1,20}\.[0-9]{1,10}$`)
 
 // send posts one message, as a reply when root is set.
 func (c *Channel) send(ctx context.Context, token, room, root string, p part) (answer, error) {
@@ -241,7 +241,7 @@ func (c *Channel) send(ctx context.Context, token, room, root string, p part) (a
 	api, call := c.api(token)
 	_, _, err := api.PostMessageContext(ctx, room, options...)
 	a, err := call.verdict(err)
-	if err == nil && !tsPattern.MatchString(a.TS) {
+	if err == nil && !tsPattern().MatchString(a.TS) {
 		err = &channels.Uncertain{Code: "no_ts"}
 	}
 	return a, err

@@ -93,7 +93,7 @@ func (s *Source) Read(
 	}
 	r := replies{c: c, token: token, thread: thread, after: thread}
 	var from after
-	if json.Unmarshal(cursor, &from) == nil && tsPattern.MatchString(from.After) {
+	if json.Unmarshal(cursor, &from) == nil && tsPattern().MatchString(from.After) {
 		r.after = max(thread, from.After) // what is no cursor is none: it is read again from the root
 	}
 	err = r.read(ctx, before)
@@ -119,7 +119,7 @@ func (s *Source) Read(
 func (s *Source) find(p channels.ReadPlace) (of *Channel, thread, item string) {
 	for _, c := range s.channels {
 		ts, ok := strings.CutPrefix(p.Key, placeKey(c.o.Channel, ""))
-		if !ok || !tsPattern.MatchString(ts) {
+		if !ok || !tsPattern().MatchString(ts) {
 			continue
 		}
 		if item, ok := c.WorkItem(c.o.Channel, ts); ok {
@@ -202,7 +202,7 @@ func (r *replies) take(page []json.RawMessage) {
 	last := r.last
 	for _, b := range page {
 		var m rawMessage
-		if json.Unmarshal(b, &m) != nil || !tsPattern.MatchString(m.TS) || m.TS <= r.after {
+		if json.Unmarshal(b, &m) != nil || !tsPattern().MatchString(m.TS) || m.TS <= r.after {
 			continue
 		}
 		if m.TS <= last {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -15,6 +14,7 @@ import (
 	"the-loop/channels/github"
 	"the-loop/internal/config"
 	"the-loop/internal/eventlog"
+	"the-loop/internal/lazy"
 	"the-loop/internal/questions"
 	"the-loop/internal/term"
 	"the-loop/state"
@@ -220,7 +220,7 @@ func notRecorded(w world, a asked, o opened, res bus.Result) error {
 		withHint("%s, which records it,\nor wait for the answer without: the-loop ask wait %s", same, o.ID)
 }
 
-var givenID = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+var givenID = lazy.Regexp(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 // askedFromFlags reads all flags but the text's.
 func askedFromFlags(c *cli.Context) (a asked, err error) {
@@ -241,7 +241,7 @@ func askedFromFlags(c *cli.Context) (a asked, err error) {
 	}
 	a.ID, a.named = state.NewID(), c.IsSet("id")
 	if a.named {
-		if a.ID = c.String("id"); !givenID.MatchString(a.ID) && !isULID.MatchString(a.ID) {
+		if a.ID = c.String("id"); !givenID().MatchString(a.ID) && !isULID().MatchString(a.ID) {
 			return a, usage("--id %q: want lower-case letters, digits, dots, dashes and underscores, 64 at most", a.ID)
 		}
 	}
@@ -266,7 +266,7 @@ func askedFromFlags(c *cli.Context) (a asked, err error) {
 	return a, err
 }
 
-var isULID = regexp.MustCompile(`^[0-9A-HJKMNP-TV-Z]{26}$`)
+var isULID = lazy.Regexp(`^[0-9A-HJKMNP-TV-Z]{26}$`)
 
 // otherwise is the answer that counts when nobody gives one.
 func (a asked) otherwise(text string) (*questions.Answer, error) {

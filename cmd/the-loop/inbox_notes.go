@@ -1,8 +1,7 @@
 package main
 
 import (
-	"regexp"
-
+	"the-loop/internal/lazy"
 	"the-loop/internal/term"
 )
 
@@ -23,14 +22,14 @@ type teller struct {
 func newTeller(w world) *teller { return &teller{w: w, said: map[string]bool{}} }
 
 // counting matches what changes of a trouble while it stays the same one.
-var counting = regexp.MustCompile(`^\d+ | \((once|\d+ times)\)$|: read again in \w+$`)
+var counting = lazy.Regexp(`^\d+ | \((once|\d+ times)\)$|: read again in \w+$`)
 
 // look takes what is so now. What was not so at the look before may be over in
 // a moment, and is not said yet.
 func (t *teller) look(lines []string) {
 	now := map[string]bool{}
 	for _, line := range lines {
-		key := counting.ReplaceAllString(line, "")
+		key := counting().ReplaceAllString(line, "")
 		if now[key] = true; t.seen[key] {
 			t.tell(key, line)
 		}
@@ -41,7 +40,7 @@ func (t *teller) look(lines []string) {
 // end takes what is so at the end.
 func (t *teller) end(lines []string) {
 	for _, line := range lines {
-		t.tell(counting.ReplaceAllString(line, ""), line)
+		t.tell(counting().ReplaceAllString(line, ""), line)
 	}
 }
 

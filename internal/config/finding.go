@@ -3,13 +3,14 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/token"
+
+	"the-loop/internal/lazy"
 )
 
 // Finding is one thing that is wrong, or worth a warning.
@@ -116,7 +117,7 @@ func (r *reader) excerpt(pos *token.Position, text string, caret int) string {
 	return start + text + "\n" + strings.Repeat(" ", utf8.RuneCountInString(start)+caret) + "^"
 }
 
-var keyStart = regexp.MustCompile(`^[ -]*[A-Za-z][A-Za-z0-9]{0,31}:`)
+var keyStart = lazy.Regexp(`^[ -]*[A-Za-z][A-Za-z0-9]{0,31}:`)
 
 // syntaxExcerpt is the excerpt for a file that is no YAML. What is a key and
 // what a value is not known then, so that only a leading key is shown.
@@ -125,7 +126,7 @@ func (r *reader) syntaxExcerpt(pos *token.Position) string {
 		return ""
 	}
 	line := r.lines[pos.Line-1]
-	start := keyStart.FindString(line)
+	start := keyStart().FindString(line)
 	if start == "" || echo(start) != start {
 		return ""
 	}
@@ -159,18 +160,18 @@ func echo(s string) string {
 }
 
 var (
-	tokens = regexp.MustCompile(
+	tokens = lazy.Regexp(
 		`(?i)\b(xox[a-z][.-]|xapp-|gh[opsur]_|github_pat_|glpat-|whsec_|sk-|eyJ|bearer )`)
-	longRuns = regexp.MustCompile(`[A-Za-z0-9+=_]{32,}`)
+	longRuns = lazy.Regexp(`[A-Za-z0-9+=_]{32,}`)
 )
 
 // tokenShaped reports whether s holds what begins like a provider's token.
-func tokenShaped(s string) bool { return tokens.MatchString(s) }
+func tokenShaped(s string) bool { return tokens().MatchString(s) }
 
 // secretShaped reports whether s may be a secret, whatever key it is under.
-func secretShaped(s string) bool { return tokenShaped(s) || longRuns.MatchString(s) }
+func secretShaped(s string) bool { return tokenShaped(s) || longRuns().MatchString(s) }
 
-var secretKeys = regexp.MustCompile(`(?i)(token|secret|password|passwd|credentials?|api_?key|url)$`)
+var secretKeys = lazy.Regexp(`(?i)(token|secret|password|passwd|credentials?|api_?key|url)$`)
 
 // secretKey reports whether what is written under the key may be a secret.
-func secretKey(key string) bool { return secretKeys.MatchString(key) }
+func secretKey(key string) bool { return secretKeys().MatchString(key) }

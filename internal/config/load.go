@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,6 +18,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"the-loop/internal/lazy"
 	"the-loop/state"
 )
 
@@ -62,14 +62,14 @@ func Load(path string, getenv func(string) string) (*Config, []Finding, error) {
 	switch isGroup := parsed && !slices.ContainsFunc(r.found, func(f Finding) bool { return f.Field == "" }); {
 	case isGroup && !slices.ContainsFunc(r.found, aboutRoot):
 		bad.Root = c.Root
-	case !isGroup && !namesRoot.MatchString(text):
+	case !isGroup && !namesRoot().MatchString(text):
 		bad.Root, _ = stateRoot("", r.dir, getenv)
 	}
 	return nil, nil, bad
 }
 
 // namesRoot matches a file that may name a state root, however broken it is.
-var namesRoot = regexp.MustCompile(`(?m)^[^#]*\b(root|state)["']?\s*:`)
+var namesRoot = lazy.Regexp(`(?m)^[^#]*\b(root|state)["']?\s*:`)
 
 // aboutRoot reports whether the root may be another than the one that was read.
 func aboutRoot(f Finding) bool {

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"the-loop/channels"
+	"the-loop/internal/lazy"
 )
 
 // DefaultSlackEnv is the variable that holds Slack's bot token when the config
@@ -68,10 +68,10 @@ func (s *section) ledger() string {
 }
 
 var (
-	slackUser = regexp.MustCompile(`^[UW][A-Z0-9]+$`)
-	slackRoom = regexp.MustCompile(`^[CGD][A-Z0-9]+$`)
-	login     = regexp.MustCompile(`^[A-Za-z0-9](-?[A-Za-z0-9]){0,38}$`)
-	mentions  = regexp.MustCompile(`^<(!here|!channel|!everyone|!subteam\^S[A-Z0-9]+|@[UW][A-Z0-9]+)>$`)
+	slackUser = lazy.Regexp(`^[UW][A-Z0-9]+$`)
+	slackRoom = lazy.Regexp(`^[CGD][A-Z0-9]+$`)
+	login     = lazy.Regexp(`^[A-Za-z0-9](-?[A-Za-z0-9]){0,38}$`)
+	mentions  = lazy.Regexp(`^<(!here|!channel|!everyone|!subteam\^S[A-Z0-9]+|@[UW][A-Z0-9]+)>$`)
 )
 
 func (s *section) people() []Person {
@@ -85,8 +85,8 @@ func (s *section) people() []Person {
 		p := item.section()
 		person := Person{
 			Name:   p.text("name", "", "a name"),
-			GitHub: p.matching("github", "", login, "a GitHub login, without @"),
-			Slack:  p.matching("slack", "", slackUser, "a Slack user id, like U012ABCDEF"),
+			GitHub: p.matching("github", "", login(), "a GitHub login, without @"),
+			Slack:  p.matching("slack", "", slackUser(), "a Slack user id, like U012ABCDEF"),
 		}
 		p.done()
 		if _, isGroup := item.node.(ast.MapNode); isGroup && !p.has("github", "slack") {
@@ -172,13 +172,13 @@ func (s *section) hook(c *Channel) {
 func (s *section) slack(c *Channel) {
 	c.Rate = s.rate("rate", 1)
 	c.SendAgain = s.oneOf("sendAgain", "auto", "auto", "manual")
-	c.Room = s.matching("channel", "", slackRoom, "a channel's id, like C0123456; it stands in the channel's details")
+	c.Room = s.matching("channel", "", slackRoom(), "a channel's id, like C0123456; it stands in the channel's details")
 	c.BotToken = s.secret("botToken")
 	if c.BotToken.IsZero() {
 		c.BotToken.Env = DefaultSlackEnv
 	}
 	c.AppToken = s.secret("appToken")
-	c.Mention = s.matching("mention", "", mentions, "<!here>, <!channel>, <@U…> or <!subteam^S…>")
+	c.Mention = s.matching("mention", "", mentions(), "<!here>, <!channel>, <@U…> or <!subteam^S…>")
 	read := s.sub("read")
 	c.Read = read.oneOf("mode", "auto", "auto", "socket", "poll")
 	read.done()

@@ -24,7 +24,7 @@ func SlackTemplate(room string) []byte { return fill("slack", "", room) }
 
 // CheckRoom says what is wrong with a Slack channel's id.
 func CheckRoom(id string) error {
-	if !slackRoom.MatchString(id) {
+	if !slackRoom().MatchString(id) {
 		return fmt.Errorf("%q: want a channel's id, like C0123456; it stands in the channel's details", id)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"the-loop/channels"
+	"the-loop/internal/lazy"
 )
 
 // The methods below read the value of one key, and give the default when it is
@@ -228,7 +229,7 @@ func (s *section) listen(key, def string) string {
 	return def
 }
 
-var envName = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
+var envName = lazy.Regexp(`^[A-Z_][A-Z0-9_]*$`)
 
 // secret reads the twins <key>File and <key>Env, of which one may be given.
 // Variables are upper case, so that a pasted secret is not taken for a name.
@@ -243,7 +244,7 @@ func (s *section) secret(key string) channels.Secret {
 	env := s.text(key+"Env", "", "the name of a variable")
 	switch {
 	case env == "":
-	case !envName.MatchString(env) || tokenShaped(env):
+	case !envName().MatchString(env) || tokenShaped(env):
 		s.pair(key + "Env").reportKey(Finding{
 			Message: "want the name of a variable, in capitals, that holds the secret; not the secret itself",
 		})

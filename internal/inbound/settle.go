@@ -5,10 +5,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"regexp"
 	"time"
 
 	"the-loop/channels"
+	"the-loop/internal/lazy"
 	"the-loop/internal/questions"
 	"the-loop/state"
 )
@@ -237,12 +237,12 @@ func (s *Settler) mirrored(ctx context.Context, id, how, link string) error {
 	return err
 }
 
-var commentLink = regexp.MustCompile(`^https?://.*#issuecomment-([0-9]+)$`)
+var commentLink = lazy.Regexp(`^https?://.*#issuecomment-([0-9]+)$`)
 
 // refsOf gives the ids of the question's message in a channel, as far as they
 // are known. The ledger's is in the link of its record.
 func refsOf(q questions.Question, name string) []string {
-	if m := commentLink.FindStringSubmatch(q.Link); m != nil && name == Ledger {
+	if m := commentLink().FindStringSubmatch(q.Link); m != nil && name == Ledger {
 		return []string{"comment:" + m[1]}
 	}
 	return q.Refs[name]

@@ -13,10 +13,10 @@ import (
 	"fmt"
 	"io/fs"
 	"reflect"
-	"regexp"
 	"slices"
 	"time"
 
+	"the-loop/internal/lazy"
 	"the-loop/state"
 )
 
@@ -126,10 +126,10 @@ func (e *ClosedError) Error() string { return fmt.Sprintf("question %s is %s alr
 
 func closed(q Question) error { return &ClosedError{ID: q.ID, State: q.State, Question: q} }
 
-var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+var idPattern = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // ValidID reports whether an id that was given by hand may be a question's.
-func ValidID(id string) bool { return idPattern.MatchString(id) }
+func ValidID(id string) bool { return idPattern().MatchString(id) }
 
 func document(root *state.Root, id string) state.Document { return root.Document(state.Question(id)) }
 
@@ -155,7 +155,7 @@ func AskOnce(ctx context.Context, root *state.Root, q Question) (got Question, t
 func add(ctx context.Context, root *state.Root, q Question, once bool) (got Question, there bool, err error) {
 	q.Version, q.State, q.Code = 1, StateOpen, code(q.ID, q.Text, nil)
 	q.AskedAt, q.ExpiresAt = q.AskedAt.UTC(), q.ExpiresAt.UTC()
-	if !idPattern.MatchString(q.ID) { // it is going to be a file's name
+	if !idPattern().MatchString(q.ID) { // it is going to be a file's name
 		return q, false, fmt.Errorf("question id %q is malformed", q.ID)
 	}
 	got = q
@@ -321,7 +321,7 @@ func change(ctx context.Context, root *state.Root, id string, f func(*Question) 
 // Get reads one question, without a lock. Errors are ErrNone, ErrNewer,
 // ErrDamaged, and what the file system says.
 func Get(root *state.Root, id string) (Question, error) {
-	if !idPattern.MatchString(id) {
+	if !idPattern().MatchString(id) {
 		return Question{}, fmt.Errorf("%w: %q", ErrNone, id)
 	}
 	b, err := document(root, id).Read()
