@@ -65,7 +65,7 @@ fuzz: ## each fuzz target for FUZZTIME (10s)
 bench: ## measure against the floor of this machine, write docs/performance.md, and run the Go benchmarks
 	cd bench && $(GO) run . -o ../docs/performance.md
 	@files=$$(grep -rl --include='*_test.go' '^func Benchmark' .) || exit 0; \
-		$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $$(dirname $$files | sort -u)
+		$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $$(echo $$files | xargs -n1 dirname | sort -u)
 
 bench-check: ## fail when something became slower than its limit, in three tries
 	cd bench && $(GO) test ./... && $(GO) run . -check

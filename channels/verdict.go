@@ -98,7 +98,8 @@ type Refusal struct {
 	Err error
 }
 
-func (r *Refusal) Error() string { return verdictText("post failed: ", r.Code, r.Detail) }
+// Error says it in words that fit whatever was asked for: a message, or to read.
+func (r *Refusal) Error() string { return verdictText("", r.Code, r.Detail) }
 
 // Unwrap gives the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
@@ -111,7 +112,8 @@ type Uncertain struct {
 	Err    error  // as in Refusal
 }
 
-func (u *Uncertain) Error() string { return verdictText("outcome unknown: ", u.Code, u.Detail) }
+// Error is as Refusal's.
+func (u *Uncertain) Error() string { return verdictText("no answer: ", u.Code, u.Detail) }
 
 // Unwrap gives the cause.
 func (u *Uncertain) Unwrap() error { return u.Err }

@@ -111,7 +111,7 @@ func TestL01_OkFalseIsARefusal(t *testing.T) {
 	s.Queue(channelstest.Answer(200, `{"ok":false,"error":"not_authed"}`))
 	_, err := newChannel(t, s).Post(t.Context(), question("A or B?"))
 	wantRefusal(t, err, channels.ReasonAuth, "not_authed")
-	if err.Error() != "post failed: not_authed" {
+	if err.Error() != "not_authed" {
 		t.Errorf("error %q", err)
 	}
 }
@@ -177,12 +177,12 @@ func TestVerdict_MissingScopeNamesTheScope(t *testing.T) {
 	c := newChannel(t, s)
 	s.Queue(channelstest.Answer(200, `{"ok":false,"error":"missing_scope","needed":"chat:write","provided":""}`))
 	_, err := c.Post(t.Context(), question("A or B?"))
-	if want := "post failed: missing_scope (needs chat:write)"; err == nil || err.Error() != want {
+	if want := "missing_scope (needs chat:write)"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %q", err, want)
 	}
 	s.Queue(channelstest.Answer(200, `{"ok":false,"error":"missing_scope","needed":"all your <base>"}`))
 	_, err = c.Post(t.Context(), question("A or B?"))
-	if want := "post failed: missing_scope"; err == nil || err.Error() != want {
+	if want := "missing_scope"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %q", err, want)
 	}
 }

@@ -281,7 +281,7 @@ func testOne(ctx context.Context, d *deployment, r bus.Route, ev channels.Event)
 		if reader, ok := r.Channel.(channels.Reader); ok {
 			v.ReadBack = "yes"
 			if err := reader.ReadBack(ctx, channels.Receipt{Ref: v.Ref, Link: v.Link}); err != nil {
-				v.ReadBack = "no: " + verdictWords(err)
+				v.ReadBack = "no: " + err.Error()
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -71,11 +70,11 @@ func testReply(
 	switch {
 	case errors.Is(err, errNobody):
 		if last != nil {
-			printf(w.stderr, "note: the replies cannot be read: %s\n", term.Clean(verdictWords(last)))
+			printf(w.stderr, "note: the replies cannot be read: %s\n", term.Clean(last.Error()))
 		}
 		return nil, &failure{code: exitNobody, err: fmt.Errorf("nobody replied within %s", term.Span(wait))}
 	case err != nil && last != nil:
-		return nil, failed(fmt.Errorf("the replies cannot be read: %s", verdictWords(last))).
+		return nil, failed(fmt.Errorf("the replies cannot be read: %s", last.Error())).
 			withHint("docs/slack.md lists the scopes")
 	case err != nil:
 		return nil, failed(err)
@@ -120,12 +119,6 @@ func awaitReply(
 		case <-time.After(min(rest, replyEvery)):
 		}
 	}
-}
-
-// verdictWords are an error's of reading, for people: a verdict's own speak of
-// posting.
-func verdictWords(err error) string {
-	return strings.NewReplacer("post failed: ", "", "outcome unknown: ", "no answer: ").Replace(err.Error())
 }
 
 func (d *deployment) replier(m channels.Message) *replyView {

@@ -61,7 +61,7 @@ func (s *source) settle(key string, err error) {
 	s.mu.Lock()
 	if err != nil {
 		say = s.trouble.fails(key, err, now)
-		s.now.LastError, _, _ = strings.Cut(words(err), "\n")
+		s.now.LastError, _, _ = strings.Cut(err.Error(), "\n")
 	} else if attempts, over = s.trouble.ends(key); over {
 		s.now.LastError = ""
 	}
@@ -107,9 +107,4 @@ func survive(f func() error) (err error) {
 		err = fmt.Errorf("panic: %s%s", what, &at)
 	}()
 	return f()
-}
-
-// words are an error's for people: a verdict's own speak of posting.
-func words(err error) string {
-	return strings.NewReplacer("post failed: ", "", "outcome unknown: ", "no answer: ").Replace(err.Error())
 }
