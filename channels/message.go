@@ -32,10 +32,11 @@ type Message struct {
 	// At is when it was written, by the provider's clock.
 	At time.Time `json:"at"`
 	// Text is what the person wrote and nothing else: no attachment, forward or
-	// preview; the surface's own escaping undone. What is inline begins with
-	// its file and line, "a.go:12: ".
+	// preview; the surface's own escaping undone.
 	Text string `json:"text"`
-	Link string `json:"link,omitempty"`
+	// Where is the file and line that an inline comment is about, "a.go:12".
+	Where string `json:"where,omitempty"`
+	Link  string `json:"link,omitempty"`
 	// Edited: it had been edited before we first saw it. It is no answer then.
 	Edited bool `json:"edited,omitempty"`
 	// Press is the button that was pressed, nil for a message.

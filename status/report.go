@@ -144,7 +144,7 @@ func Make(src Source) Report {
 		s.Process, err = src.Root.Role(state.RunRole(s.Name)).Holder()
 		unreadable(state.RunRole(s.Name), err)
 		s.Running = s.Process != ""
-		s.Heartbeat, err = readHeartbeat(src.Root, s.Name)
+		s.Heartbeat, err = ReadHeartbeat(src.Root, s.Name)
 		unreadable(state.Heartbeat(s.Name), err)
 		r.OK = r.OK && (s.Running || !s.Enabled)
 		r.ChannelDelivery.drainedBy(s, src.Interval)
@@ -237,7 +237,8 @@ func CheckHealth(root *state.Root) error {
 	return nil
 }
 
-func readHeartbeat(root *state.Root, service string) (*Heartbeat, error) {
+// ReadHeartbeat gives what a service said of itself last, nil when it never did.
+func ReadHeartbeat(root *state.Root, service string) (*Heartbeat, error) {
 	b, err := root.Document(state.Heartbeat(service)).Read()
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil

@@ -74,7 +74,7 @@ func TestGitHub_SignedEventsAreLetIn(t *testing.T) {
 	if state := g.Said(fresh[1]).Body["review"].(map[string]any)["state"]; state != "commented" {
 		t.Errorf("a webhook says the state %v, want small letters", state)
 	}
-	texts := []string{"a comment", "a review", "a.go:3: an inline"}
+	texts := []string{"a comment", "a review", "an inline"}
 	for i, c := range fresh {
 		for _, tt := range []struct {
 			p      channelstest.GitHubPayload
@@ -136,7 +136,7 @@ func TestGitHub_IsReadByOurSource(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []string{
-			"a comment again edited person", "a review again person", "a.go:3: an inline again edited person", "a bot's",
+			"a comment again edited person", "a review again person", "an inline again edited person", "a bot's",
 			"an app's", "nobody's", "ours person us",
 		}
 		if repos != nil {

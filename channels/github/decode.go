@@ -126,7 +126,7 @@ func (w written) message(k kind, t ticket, us int64, edited bool) (m channels.Me
 	case review:
 		m.At = w.SubmittedAt.UTC()
 	case inline:
-		m.Text = w.where() + text
+		m.Where = w.where()
 	}
 	return m, ""
 }
@@ -164,9 +164,9 @@ func (w written) where() string {
 		line = w.Line
 	}
 	if line <= 0 {
-		return path + ": "
+		return path
 	}
-	return path + ":" + strconv.Itoa(line) + ": "
+	return path + ":" + strconv.Itoa(line)
 }
 
 // openComment begins an HTML comment that nothing ends. GitHub shows nothing

@@ -264,7 +264,7 @@ func TestAMessageOfEachKind(t *testing.T) {
 	}
 	body = delivered(t, "pull_request_review_comment", "created", "o/r", 7, inlineOn("o/r", 7, 19, 7, "a.go", 12, "no"))
 	if a, err = door.Open(signed("pull_request_review_comment", body), body); err != nil || len(a.Messages) != 1 ||
-		a.Messages[0].Text != "a.go:12: no" || a.Messages[0].Key != "github:o/r:inline:19:2026-09-22T10:00:07Z" {
+		said(a.Messages[0]) != "a.go:12: no" || a.Messages[0].Key != "github:o/r:inline:19:2026-09-22T10:00:07Z" {
 		t.Errorf("inline: %+v, %v", a, err)
 	}
 }

@@ -162,3 +162,20 @@ func TestAnAnswersHeadDoesNothing(t *testing.T) {
 		t.Errorf("the body is\n%s", body)
 	}
 }
+
+func TestP12_WhatLooksLikeASecretIsStruckOut(t *testing.T) {
+	for _, text := range []string{
+		"https://hooks.slack.com/services/" + "T0AAAAAAA/B0AAAAAAA/abcdefABCDEF012345678901",
+		"sk_live_" + "51HabcdefGHIJKLmnopQRST", "npm_" + strings.Repeat("a1", 18), "pypi-" + strings.Repeat("Ag", 20),
+		"postgres://admin:hunter2secret@db/x", "the password is: hunter2secret", "hf_" + strings.Repeat("ab", 17),
+		"dop_v1_" + strings.Repeat("0f", 32), "SG." + strings.Repeat("ab", 11) + "." + strings.Repeat("cd", 20),
+	} {
+		h := newForge(t)
+		e := question("x")
+		e.Type, e.Text = "session.reply", text
+		body, _ := h.post(t, e)
+		if !strings.Contains(body, "[removed]") || strings.Contains(body, "hunter2secret") {
+			t.Errorf("%s", body)
+		}
+	}
+}

@@ -74,6 +74,8 @@ var tokens = []func() *regexp.Regexp{
 	lazy.Regexp(`\bsk-[A-Za-z0-9_-]{16,}`),
 	lazy.Regexp(`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b`),
 	lazy.Regexp(`\bAIza[A-Za-z0-9_-]{30,}`),
+	lazy.Regexp(`https://hooks\.slack\.com/\S+`),
+	lazy.Regexp(`\b(?:[sr]k_(?:live|test)_|npm_|pypi-|hf_|dop_v1_|SG\.)[A-Za-z0-9._-]{16,}`),
 	lazy.Regexp(`\bwhsec_[A-Za-z0-9+/=]{16,}`),
 	lazy.Regexp(`\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*`),
 }
@@ -85,6 +87,8 @@ var named = []func() *regexp.Regexp{
 		`(?:"[^"\n]+"|'[^'\n]+'|[^\s"'` + "`" + `]+)`),
 	lazy.Regexp(`(?i)\b([\w-]*(?:secret|token|api[_-]?key)(?:[_-]\w+)*["']?[ \t]*[:=][ \t]*)` +
 		`(?:"[^"\n]+"|'[^'\n]+'|[^\s"'` + "`" + `]{6,})`),
+	lazy.Regexp(`(://[^\s/:@]+:)[^\s/@]+`),
+	lazy.Regexp(`(?i)\b((?:password|passwd|passphrase) is:?[ \t]+)[^\s"'` + "`" + `]+`),
 	lazy.Regexp(`(?i)\b((?:bearer|basic)[ \t]+)[A-Za-z0-9._~+/=-]{16,}`),
 }
 

@@ -241,7 +241,10 @@ func (r *reader) must(t *testing.T, p channels.ReadPlace) []channels.Message {
 
 func texts(ms []channels.Message) (out []string) {
 	for _, m := range ms {
-		out = append(out, m.Text)
+		out = append(out, said(m))
 	}
 	return out
 }
+
+// said is a message's text, with the place that an inline comment is about.
+func said(m channels.Message) string { return strings.TrimPrefix(m.Where+": "+m.Text, ": ") }

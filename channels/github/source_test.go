@@ -252,7 +252,7 @@ func TestADraftedInlineCommentIsNotEdited(t *testing.T) {
 		t.Helper()
 		got := map[string]bool{}
 		for _, m := range ms {
-			got[m.Text] = m.Edited
+			got[said(m)] = m.Edited
 		}
 		want := map[string]bool{"a.go:1: drafted": false, "a.go:2: edited later": true, "a.go:3: its review is gone": true}
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -339,7 +339,15 @@ func subjectOf(q questions.Question) eventlog.Subject {
 // printUnanswerable tells the asking session that nobody has seen the question
 // yet. It changes neither the outcome nor the exit code: the record decides.
 func printUnanswerable(w world, d *deployment, res bus.Result) {
-	if len(res.Posts) == 0 || res.Accepted() > 0 {
+	if len(res.Posts) == 0 {
+		return
+	}
+	if res.Accepted() > 0 {
+		for _, p := range res.Posts {
+			if p.State == channels.StateRefused && !res.Queued {
+				printf(w.stderr, "note: %s did not take it (%s); others have\n", term.Clean(p.Channel), term.Clean(p.Code))
+			}
+		}
 		return
 	}
 	var why []string

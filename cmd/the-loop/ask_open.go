@@ -183,9 +183,15 @@ func (d *deployment) noteAsked(ctx context.Context, o opened, res bus.Result) {
 		if res.Record != "" {
 			q.Link = res.Record
 		}
+		q.Missed = nil
 		for _, p := range res.Posts {
-			if p.State == channels.StateAccepted && p.Ref != "" {
+			switch {
+			case p.State == channels.StateAccepted && p.Ref != "":
 				q.Refs[p.Channel] = []string{p.Ref}
+			case p.State == channels.StateRefused, p.State == channels.StatePending:
+				if !res.Queued && res.Accepted() > 0 {
+					q.Missed = append(q.Missed, p.Channel)
+				}
 			}
 		}
 	})

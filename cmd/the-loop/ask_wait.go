@@ -90,6 +90,9 @@ func awaitAnswer(c *cli.Context, w world, d *deployment, wt waiting) error {
 		}
 	}()
 	q, closed, err := d.await(ctx, wt)
+	if errors.Is(err, errNobody) && wt.orElse != nil {
+		q, err = d.lastWord(c.Context, s, wt)
+	}
 	if errors.Is(err, errNobody) {
 		for _, line := range s.troubles() {
 			printf(w.stderr, "note: %s\n", term.Clean(line))
@@ -125,7 +128,7 @@ func (d *deployment) await(ctx context.Context, wt waiting) (q questions.Questio
 			if wt.ExpiresAt.After(over) {
 				over = wt.ExpiresAt
 			}
-			over = over.Add(min(2*d.config.Polling.Interval, closedWithin))
+			over = over.Add(d.readOnceMore())
 			until, cancel = context.WithDeadlineCause(ctx, over, errOver)
 		}
 		q, err = questions.Await(until, d.root, wt.ID)
@@ -144,6 +147,23 @@ func (d *deployment) await(ctx context.Context, wt waiting) (q questions.Questio
 			return q, closed, errors.Join(err2, err)
 		}
 	}
+}
+
+// lastWord waits, when the wait is over, until everything was read once more: what
+// was written in time counts before what counts when nobody answers.
+func (d *deployment) lastWord(ctx context.Context, s *serving, wt waiting) (questions.Question, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	enough := time.AfterFunc(d.readOnceMore(), func() { end(errNobody) })
+	defer enough.Stop()
+	go s.whenRead(ctx, wt.WorkItem, time.Now(), func() { end(errNobody) })
+	return questions.Await(ctx, d.root, wt.ID)
+}
+
+// readOnceMore is how long whoever waits leaves the others to read once more what
+// was written in time.
+func (d *deployment) readOnceMore() time.Duration {
+	return min(2*d.config.Polling.Interval, closedWithin)
 }
 
 // nobody ends a wait in which nobody answered: with what was to count then, if

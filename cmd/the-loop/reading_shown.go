@@ -17,20 +17,19 @@ func (d *deployment) shown(q questions.Question, m channels.Message) bool {
 	if !q.Sent {
 		return true
 	}
-	names := []string{m.Channel}
-	if m.Surface == "github" {
-		if d.config.Ledger == "github" && q.Link != "" {
-			return true
-		}
-		names = nil
-		for _, r := range d.routes {
-			if _, ok := r.Channel.(*github.Channel); ok && r.Owes(inbound.AskedEvent(q)) {
-				names = append(names, r.Channel.Name())
-			}
-		}
+	onTicket := m.Surface == "github"
+	if onTicket && d.config.Ledger == "github" && (q.Link != "" || !q.CommentAt.IsZero()) {
+		return true
 	}
-	for _, name := range names {
-		if len(q.Refs[name]) > 0 || !d.unsent(q.ID, name) {
+	for _, r := range d.routes {
+		name := r.Channel.Name()
+		if _, ticket := r.Channel.(*github.Channel); ticket != onTicket || !onTicket && name != m.Channel {
+			continue
+		}
+		if slices.Contains(q.Missed, name) {
+			continue
+		}
+		if len(q.Refs[name]) > 0 || r.Owes(inbound.AskedEvent(q)) && !d.unsent(q.ID, name) {
 			return true
 		}
 	}
@@ -38,16 +37,25 @@ func (d *deployment) shown(q questions.Question, m channels.Message) bool {
 }
 
 // unsent reports whether nothing of the event has reached the channel: it waits
-// for it in the outbox, or was refused. Where that is not known, it may have.
+// for it in the outbox, or was refused, also where it has left for others took it.
+// Where that is not known, it may have.
 func (d *deployment) unsent(id, channel string) bool {
 	entries, _, _, err := d.store.Entries()
-	i := slices.IndexFunc(entries, func(e *outbox.Entry) bool { return e.ID == id })
-	if err != nil || i < 0 {
+	if err != nil {
 		return false
 	}
-	sent, ok := entries[i].Deliveries[channel]
-	return ok && (sent.State == channels.StatePending || sent.State == channels.StateRefused) &&
-		len(sent.Parts) == 0 && !sent.Repeats
+	deliveries := map[string]*outbox.Delivery{}
+	if i := slices.IndexFunc(entries, func(e *outbox.Entry) bool { return e.ID == id }); i >= 0 {
+		deliveries = entries[i].Deliveries
+	} else if left, ok, err := d.store.Left(id); err == nil && ok {
+		deliveries = left.Deliveries
+	}
+	sent, ok := deliveries[channel]
+	if !ok {
+		return false
+	}
+	refused := sent.State == channels.StateRefused || sent.State == channels.StateDead && sent.Orphaned == 0
+	return (sent.State == channels.StatePending || refused) && len(sent.Parts) == 0 && !sent.Repeats
 }
 
 // channel gives the channel of that name, nil when there is none.

@@ -9,6 +9,7 @@ import (
 	"the-loop/drain"
 	"the-loop/internal/daemon"
 	"the-loop/state"
+	"the-loop/status"
 )
 
 // pollerLook is how often it is looked whether a poller runs, by who stands in
@@ -105,15 +106,45 @@ func (s *serving) end() {
 	}
 }
 
-// troubles gives what keeps replies from coming in.
+// troubles gives what keeps replies from coming in: to us, or to the poller.
 func (s *serving) troubles() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.replies == nil {
+	if s.replies != nil {
+		in := s.replies.state()
+		return in.Troubles(time.Now())
+	}
+	h, err := status.ReadHeartbeat(s.d.root, "poller")
+	if err != nil || h == nil || h.Inbound == nil {
 		return nil
 	}
-	in := s.replies.state()
-	return in.Troubles(time.Now())
+	return h.Inbound.Troubles(time.Now())
+}
+
+// whenRead calls do once we have read all that may answer the work item, by reads
+// that begin after t; never while a poller serves. It returns when ctx ends.
+func (s *serving) whenRead(ctx context.Context, workItem string, t time.Time, do func()) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for woken := false; ; {
+		s.mu.Lock()
+		r := s.replies
+		s.mu.Unlock()
+		switch {
+		case r == nil:
+		case !woken:
+			r.reader.Wake()
+			woken = true
+		case r.reader.ReadSince(workItem, t):
+			do()
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // stop ends it. served is false when a poller has served, which pays what is owed.

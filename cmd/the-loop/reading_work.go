@@ -19,6 +19,8 @@ const (
 	// heldOpen is for how long a question stays open after its time because what
 	// may answer it cannot be read.
 	heldOpen = 24 * time.Hour
+	// onItsWay is how long a press may be on its way to us: it cannot be read.
+	onItsWay = 2 * time.Second
 	// introduceFor bounds asking Slack who our bot is.
 	introduceFor = 10 * time.Second
 	// payFor is how long a command that ends pays what is owed.
@@ -138,7 +140,7 @@ func (e *expiry) look(ctx context.Context, now time.Time) {
 	var unread time.Time
 	for _, q := range all {
 		switch {
-		case q.State != questions.StateOpen || q.ExpiresAt.IsZero() || !now.After(q.ExpiresAt):
+		case q.State != questions.StateOpen || q.ExpiresAt.IsZero() || !now.After(q.ExpiresAt.Add(onItsWay)):
 		case now.Sub(q.ExpiresAt) > heldOpen || e.r.reader.ReadSince(q.WorkItem, q.ExpiresAt):
 			may[q.ID] = true
 		case q.ExpiresAt.After(unread):

@@ -208,3 +208,126 @@ func TestAClockThatIsAheadLosesNoInlineAnswer(t *testing.T) {
 		}
 	}
 }
+
+// A question whose time is over, and that is open only until all was read, makes
+// no reply ambiguous that was written later; alone, it is what that is too late for.
+func TestAQuestionThatIsPastIsNotOpenForWhatIsWrittenLater(t *testing.T) {
+	for _, first := range []string{"", "with its code"} {
+		s := newSite(t)
+		old := s.askUntil("Old?", time.Now().Add(-30*time.Second), "yes", "no")
+		q := s.ask("New?", "yes", "no")
+		if first != "" {
+			s.take(s.reply(old.Code+" yes"), s.reply("yes"))
+		} else {
+			s.take(s.reply("yes"))
+		}
+		if got := s.answer(q); got != "yes" || s.answer(old) != "" {
+			t.Errorf("%s: answer %q; told %q", first, got, s.shown.all("tell"))
+		}
+	}
+	s := newSite(t)
+	s.askUntil("Old?", time.Now().Add(-30*time.Second), "yes", "no")
+	s.take(s.reply("yes"))
+	s.settle()
+	if got := s.shown.all("tell"); len(got) != 1 || !strings.Contains(got[0], "too late") {
+		t.Errorf("told %q", got)
+	}
+	s = newSite(t)
+	old := s.askUntil("Old?", time.Now().Add(-30*time.Second), "yes", "no")
+	s.ask("New?", "yes", "no")
+	m := s.reply("yes")
+	m.At = old.ExpiresAt.Add(-time.Second) // in time for both
+	s.take(m)
+	if s.answer(old) != "" {
+		t.Error("an ambiguous reply was taken")
+	}
+}
+
+// Where nobody was asked, nobody is told how a question ended.
+func TestP12_NothingIsSaidOfAQuestionWhereItNeverStood(t *testing.T) {
+	s := newSite(t)
+	p := inbound.New(inbound.Options{
+		Root: s.root, People: people(), Surfaces: []string{"slack"},
+		Shown: func(_ questions.Question, m channels.Message) bool { return m.Surface == "slack" },
+	})
+	t.Cleanup(p.Close)
+	s.Pipeline, s.settler.Pipeline = p, p
+	s.ask("Secret plan?", "yes", "no")
+	s.take(s.reply("yes"))
+	s.take(s.comment("nice work, thanks"))
+	s.settle()
+	if got := s.shown.all("tell"); len(got) > 0 || len(s.inbox()) != 1 {
+		t.Errorf("told %q, inbox %q", got, s.inbox())
+	}
+}
+
+// What another machine wrote by a listed person's account is no person's word:
+// neither a copy of an answer nor a note, to which ours would be the next.
+func TestAnotherMachinesOwnWordsAnswerNothing(t *testing.T) {
+	for _, text := range []string{"**Octo answered:** · 9MH\n\n> yes", "that is not one of the choices: 1. a, 2. b"} {
+		s := newSite(t)
+		q := s.ask("Which tag?")
+		m := s.comment(text)
+		m.Mark = &channels.Mark{ID: "01KB3Z0000000000000000000B", Ours: true}
+		s.take(m)
+		s.settle()
+		if s.answer(q) != "" || len(s.shown.lines) > 0 || len(s.inbox()) > 0 {
+			t.Errorf("answer %q, shown %q", s.answer(q), s.shown.lines)
+		}
+		m = s.comment("yes, and see above")
+		m.Mark = &channels.Mark{ID: "01KB3Z0000000000000000000B"} // a person added to it
+		if s.take(m); s.answer(q) == "" {
+			t.Error("a person's own words were dropped")
+		}
+	}
+}
+
+// An inline comment answers as any other, and is in the inbox with its place.
+func TestAnInlineCommentAnswers(t *testing.T) {
+	s := newSite(t)
+	q := s.ask("Ship it?", "yes", "no")
+	talk, m := s.comment("// among us"), s.comment("no idea")
+	talk.Where, m.Where = "a.go:3", "a.go:12"
+	answer := s.comment(q.Code + " yes")
+	answer.Where = "a.go:12"
+	s.take(talk, m, answer)
+	if got := s.inbox(); s.answer(q) != "yes" || len(got) != 1 || got[0] != "Octo: a.go:12: no idea" {
+		t.Errorf("answer %q, inbox %q", s.answer(q), got)
+	}
+}
+
+// A surface that hangs does not keep another one from its second try.
+func TestAHungSurfaceHoldsUpNoSecondTry(t *testing.T) {
+	s := newSite(t)
+	p := inbound.New(inbound.Options{Root: s.root, People: people(), Surfaces: []string{"slack", inbound.Ledger}})
+	t.Cleanup(p.Close)
+	s.Pipeline, s.settler.Pipeline = p, p
+	hangs, let, again := make(chan bool), make(chan bool), make(chan bool)
+	tries := 0
+	busy := &shown{fail: func(string) error {
+		if tries++; tries == 1 {
+			return &channels.Refusal{Reason: channels.ReasonRate, Code: "ratelimited", RetryAfter: 100 * time.Millisecond}
+		}
+		close(again)
+		return nil
+	}}
+	hung := &shown{fail: func(string) error { close(hangs); <-let; return nil }}
+	s.settler.Responder = func(name string) inbound.Responder {
+		if name == "slack" {
+			return hung
+		}
+		return busy
+	}
+	q := s.ask("One?")
+	if _, err := s.Withdraw(t.Context(), q.ID); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { _, err := s.settler.Settle(t.Context()); done <- err }()
+	<-hangs
+	<-again
+	close(let)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

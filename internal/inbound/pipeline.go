@@ -153,11 +153,12 @@ func (p *Pipeline) drops(m channels.Message) string {
 	return ""
 }
 
-// isOurs reports whether we wrote the message: our account posted it, and it
-// stands as we wrote it. A person may use the same account; what they add to a
-// copy of ours is theirs. One of ours that somebody edited is still no reply.
+// isOurs reports whether the-loop wrote the message: it stands as we write one,
+// whatever account it was posted by, for another machine's may be a listed
+// person's. A person may use our account; what they add to a copy of ours is
+// theirs. One of ours that somebody edited is still no reply.
 func isOurs(m channels.Message) bool {
-	return m.From.Us && m.Mark != nil && (m.Mark.Ours || m.Edited)
+	return m.Mark != nil && (m.Mark.Ours || m.From.Us && m.Edited)
 }
 
 // Counts is what became of messages since the start, by one word each.

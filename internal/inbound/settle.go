@@ -63,6 +63,8 @@ func (s *Settler) Settle(ctx context.Context) (held bool, err error) {
 	}
 	defer release()
 	running, ended := map[string]bool{}, make(chan paidLane)
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
 	var errs []error
 	for {
 		owed, err := p.readDebts()
@@ -81,6 +83,7 @@ func (s *Settler) Settle(ctx context.Context) (held bool, err error) {
 			delete(running, l.lane)
 			errs = append(errs, l.err)
 		case <-p.owes: // another lane may have work
+		case <-again.C: // or something is due that was put off
 		}
 	}
 }
@@ -186,7 +189,7 @@ func (s *Settler) pay(ctx context.Context, d debt) error {
 		}
 		return s.with(d, func(r Responder) error { return r.Settle(ctx, deliveryOf(q), refsOf(q, d.Channel), how) })
 	}
-	return nil // of a newer version's kind
+	return &channels.Refusal{Reason: channels.ReasonOther, Code: "unknown_kind"} // a newer version's
 }
 
 // with gives the debt's responder to do. Without one there is nobody to show

@@ -124,6 +124,10 @@ func (b *batch) press(ctx context.Context, m channels.Message, person questions.
 		b.tell(m, "", "this question is not held here: the machine that asked it did not get your press")
 		b.done(m, didForeign)
 		return nil
+	case errors.Is(err, questions.ErrDamaged):
+		b.tell(m, "", "this question's file is damaged, so that your press could not be taken")
+		b.done(m, didForeign)
+		return nil
 	case err != nil:
 		return err
 	case m.Press.Choice < 0 || m.Press.Choice >= len(q.Choices):
@@ -167,6 +171,7 @@ func (b *batch) reply(ctx context.Context, m channels.Message, person questions.
 	if shown := b.p.o.Shown; shown != nil {
 		here = slices.DeleteFunc(here, func(q questions.Question) bool { return !shown(q, m) })
 	}
+	here = inTime(here, m)
 	switch {
 	case len(here) == 1 && len(foreign) == 0 && b.unread == 0:
 		return b.judge(ctx, m, person, here[0], m.Text)
@@ -183,6 +188,17 @@ func (b *batch) reply(ctx context.Context, m channels.Message, person questions.
 		return nil
 	}
 	return b.afterwards(m, person, len(foreign) > 0)
+}
+
+// inTime leaves those out whose time was over when the message was written, and
+// that are open only because not all was read yet; unless there is no other one,
+// whose writer is told that it is too late.
+func inTime(here []questions.Question, m channels.Message) []questions.Question {
+	past := func(q questions.Question) bool { return !q.ExpiresAt.IsZero() && m.At.After(q.ExpiresAt) }
+	if !slices.ContainsFunc(here, func(q questions.Question) bool { return !past(q) }) {
+		return here[:min(len(here), 1)]
+	}
+	return slices.DeleteFunc(here, past)
 }
 
 func howMany(n int) string {
@@ -297,10 +313,15 @@ func (b *batch) answer(ctx context.Context, m channels.Message, person questions
 			return err
 		}
 	}
+	was := q.State
 	q, err := questions.Reply(ctx, b.p.o.Root, q.ID, a)
 	var closed *questions.ClosedError
 	switch {
 	case errors.As(err, &closed):
+		if was == questions.StateOpen && closed.State == questions.Expired { // by that
+			b.every = nil
+			b.logs = append(b.logs, func() { _ = b.p.o.Log.Expired(context.Background(), subject(closed.Question)) })
+		}
 		b.closed(m, person, closed.Question)
 		return nil
 	case errors.Is(err, questions.ErrNoAnswer):
@@ -356,7 +377,10 @@ func (b *batch) closed(m channels.Message, person questions.Person, q questions.
 	if m.Surface == "github" && q.Answer != nil && q.Answer.Via != questions.ViaGitHub {
 		how = "the question is answered" // others may read there than where it was answered
 	}
-	b.tellOnce(m, person, "closed:"+q.ID, "too late: "+how+"; what you write here is in the session's inbox")
+	if m.Press == nil {
+		how += "; what you write here is in the session's inbox"
+	}
+	b.tellOnce(m, person, "closed:"+q.ID, "too late: "+how)
 	b.keep(m, person, did)
 }
 
@@ -377,6 +401,9 @@ func (b *batch) afterwards(m channels.Message, person questions.Person, foreign 
 		if _, coded := q.TakeCode(m.Text); coded {
 			b.closed(m, person, q)
 			return nil
+		}
+		if shown := b.p.o.Shown; shown != nil && !shown(q, m) {
+			continue // who writes here was not asked
 		}
 		if last == nil || q.ClosedAt.After(last.ClosedAt) {
 			last = &all[i]
@@ -428,7 +455,7 @@ func (b *batch) keep(m channels.Message, person questions.Person, did string) {
 		b.done(m, did)
 		return
 	}
-	text, cut := CleanInbound(m.Text)
+	text, cut := CleanInbound(strings.TrimPrefix(m.Where+": "+m.Text, ": "))
 	if b.inbox[m.WorkItem] == nil {
 		b.items = append(b.items, m.WorkItem)
 	}

@@ -3,9 +3,12 @@ package questions
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"os"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"the-loop/state"
 )
 
 // Codes are made of what can be told apart on a phone and over the phone: no I,
@@ -15,13 +18,18 @@ const (
 	digits  = "2346789"
 )
 
-// code gives the short code of a question: three characters that depend on its
-// id and text alone, so that every process gives the same, and another machine
-// that asks something else under the same id gives others; or, when an open
-// question has those, four that begin with nobody's three. A code has a letter
-// and a digit, which few words have.
-func code(id, text string, open []Question) string {
-	seed := id + "\x00" + text
+// seedOf is what a question's code is made of: its id and the root that it is
+// asked in, so that every process gives the same one, and another machine that
+// asks under the same id, given by hand, another.
+func seedOf(root *state.Root, id string) string {
+	host, _ := os.Hostname() // without one the folder alone must do
+	return id + "\x00" + root.Dir() + "\x00" + host
+}
+
+// code gives the short code of a question: three characters made of the seed; or,
+// when an open question has those, four that begin with nobody's three. A code
+// has a letter and a digit, which few words have.
+func code(seed, id string, open []Question) string {
 	taken := map[string]bool{}
 	for _, q := range open {
 		if q.ID != id && q.Code != "" {

@@ -13,7 +13,7 @@ import (
 
 // Index knows all questions of a root, for whoever asks for them again and
 // again: it reads only the files that have changed since, and while none has,
-// looks at the folder alone. It is safe for use by several goroutines. Its zero
+// looks at the folder alone, as a rule. It is safe for use by several goroutines. Its zero
 // value is not ready: see NewIndex.
 type Index struct {
 	root *state.Root
@@ -39,6 +39,10 @@ type indexed struct {
 // nothing: what is changed again within one tick of the file system's clock has
 // the same time. The coarsest clock of any has two seconds.
 const unsettled = 2 * time.Second
+
+// lookAgain is when every file is looked at although the folder has not changed:
+// an editor may write into one.
+const lookAgain = 10 * time.Second
 
 // NewIndex gives the index of a root. It reads nothing.
 func NewIndex(root *state.Root) *Index { return &Index{root: root, known: map[string]indexed{}} }
@@ -66,7 +70,8 @@ func (x *Index) refresh() error {
 	if err != nil {
 		return err
 	}
-	if x.settled(info.ModTime(), x.asOf) && info.ModTime().Equal(x.folder) {
+	known := x.bad == 0 && began.Sub(x.asOf) < lookAgain // what cannot be read may be mended in its place
+	if known && x.settled(info.ModTime(), x.asOf) && info.ModTime().Equal(x.folder) {
 		return nil
 	}
 	list, err := ids(x.root)

@@ -1,6 +1,7 @@
 package questions_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -155,5 +156,35 @@ func settleFile(t *testing.T, root *state.Root, id string, ago time.Duration) {
 		if err := os.Chtimes(p, old, old); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// What could not be read is looked at again although the folder has not changed:
+// it may be mended in its place.
+func TestAnIndexForgetsAReadErrorThatIsOver(t *testing.T) {
+	root, q := ask(t, questions.Question{})
+	file, target := root.Path(state.Question(q.ID)), t.TempDir()+"/target"
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(target, 0o700), os.Remove(file), os.Symlink(target, file)); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-time.Minute)
+	if err := os.Chtimes(root.Path("questions"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	x := questions.NewIndex(root)
+	for range 2 {
+		if _, bad, err := x.All(); err == nil || bad != 1 {
+			t.Fatalf("%d bad, %v", bad, err)
+		}
+	}
+	if err := errors.Join(os.Remove(target), os.WriteFile(target, good, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if all, bad, err := x.All(); err != nil || bad != 0 || len(all) != 1 {
+		t.Errorf("%d, %d bad, %v", len(all), bad, err)
 	}
 }

@@ -100,10 +100,10 @@ func (q Question) Asks(workItem, text string, choices []string) bool {
 }
 
 // Past gives the open questions whose time was over at now. With an error, those
-// that could be read.
+// that could be read; a damaged file is none.
 func Past(root *state.Root, now time.Time) (past []Question, err error) {
-	open, err := Open(root)
-	return slices.DeleteFunc(open, func(q Question) bool { return !q.pastAt(now) }), err
+	all, _, err := All(root)
+	return slices.DeleteFunc(all, func(q Question) bool { return q.State != StateOpen || !q.pastAt(now) }), err
 }
 
 // Wanted reports whether sending an event of that id once more is still wanted:

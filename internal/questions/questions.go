@@ -56,6 +56,9 @@ type Question struct {
 	CommentAt time.Time `json:"commentAt,omitzero"`
 	// Refs are the provider's ids of its message by channel, when known.
 	Refs map[string][]string `json:"refs,omitempty"`
+	// Missed are the channels that did not take it and will not be asked again,
+	// for others have it: nobody was asked there.
+	Missed []string `json:"missed,omitempty"`
 	// Answer is nil unless it is answered.
 	Answer *Answer `json:"answer,omitempty"`
 
@@ -153,7 +156,8 @@ func AskOnce(ctx context.Context, root *state.Root, q Question) (got Question, t
 }
 
 func add(ctx context.Context, root *state.Root, q Question, once bool) (got Question, there bool, err error) {
-	q.Version, q.State, q.Code = 1, StateOpen, code(q.ID, q.Text, nil)
+	seed := seedOf(root, q.ID)
+	q.Version, q.State, q.Code = 1, StateOpen, code(seed, q.ID, nil)
 	q.AskedAt, q.ExpiresAt = q.AskedAt.UTC(), q.ExpiresAt.UTC()
 	if !idPattern().MatchString(q.ID) { // it is going to be a file's name
 		return q, false, fmt.Errorf("question id %q is malformed", q.ID)
@@ -167,7 +171,7 @@ func add(ctx context.Context, root *state.Root, q Question, once bool) (got Ques
 				return nil
 			}
 		}
-		got.Code = code(q.ID, q.Text, open)
+		got.Code = code(seed, q.ID, open)
 		return document(root, q.ID).Update(ctx, func(tx *state.Tx) error {
 			b, err := tx.Read()
 			if err != nil {
@@ -256,12 +260,12 @@ func (q *Question) close(how State) {
 func (q Question) pastAt(t time.Time) bool { return !q.ExpiresAt.IsZero() && t.After(q.ExpiresAt) }
 
 // Update changes what became of a question, durably: Sent, Link, CommentAt, Refs
-// (never nil for f), and the Link and Mirror of its answer. What was asked, and how it was
+// (never nil for f), Missed, and the Link and Mirror of its answer. What was asked, and how it was
 // closed, stays whatever f does. When f changes nothing, nothing is written.
 func Update(ctx context.Context, root *state.Root, id string, f func(*Question)) (Question, error) {
 	return change(ctx, root, id, func(q *Question) error {
 		was := *q
-		q.Choices = slices.Clone(q.Choices)
+		q.Choices, q.Missed = slices.Clone(q.Choices), slices.Clone(q.Missed)
 		if q.Answer != nil {
 			a := *q.Answer
 			q.Answer = &a
@@ -272,7 +276,7 @@ func Update(ctx context.Context, root *state.Root, id string, f func(*Question))
 		}
 		f(q)
 		now := was
-		now.Sent, now.Link, now.CommentAt = q.Sent, q.Link, q.CommentAt
+		now.Sent, now.Link, now.CommentAt, now.Missed = q.Sent, q.Link, q.CommentAt, q.Missed
 		if len(q.Refs)+len(was.Refs) > 0 {
 			now.Refs = q.Refs
 		}

@@ -12,7 +12,8 @@ const maxStreak = 8
 // schedule says which place is read when.
 type schedule struct {
 	interval, urgent, most time.Duration
-	places                 []*place // in the source's order
+	retry, retryOpen       time.Duration // after a failure: the first wait
+	places                 []*place      // in the source's order
 	streak                 int
 }
 
@@ -27,9 +28,14 @@ type place struct {
 }
 
 // newSchedule gives the schedule of places that are read every interval, every
-// urgent while a question is open there, and never more rarely than every most.
-func newSchedule(interval, urgent, most time.Duration) schedule {
-	return schedule{interval: interval, urgent: urgent, most: most}
+// urgent while a question is open there, and never more rarely than every most. A
+// read that failed is made again at the reader's own pace, and then ever more
+// rarely: what is only caught up with cannot wait until it is caught up with next.
+func newSchedule(interval, urgent, most time.Duration, pace Options) schedule {
+	return schedule{
+		interval: interval, urgent: urgent, most: most,
+		retry: min(pace.Interval, interval), retryOpen: min(pace.Urgent, interval),
+	}
 }
 
 // take makes the schedule that of these places, and gives the keys of those
@@ -120,7 +126,7 @@ func (s *schedule) answered(p *place, came bool, now time.Time) {
 	case came:
 		p.quiet = s.interval
 	default:
-		p.quiet = s.longer(p.quiet)
+		p.quiet = s.longer(p.quiet, s.interval)
 	}
 	p.due = now.Add(p.quiet)
 }
@@ -128,7 +134,11 @@ func (s *schedule) answered(p *place, came bool, now time.Time) {
 // failed settles one that did not.
 func (s *schedule) failed(p *place, err error, now time.Time) {
 	p.tried, p.err = now, err
-	p.again = s.longer(p.again)
+	first := s.retry
+	if p.open {
+		first = s.retryOpen
+	}
+	p.again = s.longer(p.again, first)
 	p.due = now.Add(p.again)
 }
 
@@ -138,9 +148,9 @@ func (s *schedule) told(p *place, until time.Time, err error, now time.Time) {
 	p.tried, p.err, p.due = now, err, until
 }
 
-func (s *schedule) longer(d time.Duration) time.Duration {
+func (s *schedule) longer(d, first time.Duration) time.Duration {
 	if d == 0 {
-		return s.interval
+		return first
 	}
 	return min(2*d, s.most)
 }

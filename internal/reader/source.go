@@ -49,7 +49,7 @@ func newSource(r *Reader, src Source) *source {
 	}
 	return &source{
 		r: r, src: src, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		schedule: newSchedule(interval, urgent, most),
+		schedule: newSchedule(interval, urgent, most, r.opts),
 		now:      SourceState{Name: src.Name()}, readAt: map[string]time.Time{},
 		trouble: newTrouble(),
 	}
