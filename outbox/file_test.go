@@ -372,3 +372,30 @@ func TestRememberFailsWholeAtEveryStep(t *testing.T) {
 		}
 	}
 }
+
+// One entry is found wherever Entries finds it: in the file, and in what a dead
+// publisher left.
+func TestOneEntryIsFoundWhereAllAre(t *testing.T) {
+	s, root := store(t, Options{})
+	remember(t, s, "A", time.Now(), asked("a", down()))
+	remember(t, s, "B", time.Now(), asked("b", down()))
+	dead := Open(root, Options{})
+	begin(t, dead, "C", false, Planned{Channel: "c"})
+	dies(dead)
+	for _, want := range entriesOf(t, s) {
+		e, ok, err := s.Entry(want.ID)
+		if err != nil || !ok || row(e, want.Channels[0]) != row(want, want.Channels[0]) {
+			t.Errorf("%s: %+v, %v, %v", want.ID, e, ok, err)
+		}
+	}
+	if n := len(entriesOf(t, s)); n != 3 {
+		t.Errorf("%d entries", n)
+	}
+	if e, ok, err := s.Entry("D"); ok || err != nil {
+		t.Errorf("%+v, %v, %v", e, ok, err)
+	}
+	place(t, root, state.Outbox, "{")
+	if _, ok, err := s.Entry("A"); ok || err != nil {
+		t.Errorf("of a damaged file: %v, %v", ok, err)
+	}
+}

@@ -231,6 +231,28 @@ func (s *Store) Entries() (entries []*Entry, bad int, damaged bool, err error) {
 	return entries, bad + len(f.bad), damaged, errors.Join(err, lerr, ferr)
 }
 
+// Entry reads the one that waits under that id, as Entries does, without a look
+// into the others. ok is false when there is none, or it cannot be read.
+func (s *Store) Entry(id string) (e *Entry, ok bool, err error) {
+	orphans, _, err := s.orphans()
+	f, ferr := s.readFile()
+	if ferr == nil {
+		if e, ok = f.entry(id); ok {
+			return e, true, nil
+		}
+	} else {
+		if errors.Is(ferr, errDamaged) {
+			ferr = nil
+		}
+		f, _ = parse(nil)
+	}
+	orphans, lerr := s.notLeft(f, slices.DeleteFunc(orphans, func(o *Entry) bool { return o.ID != id }))
+	if err = errors.Join(err, ferr, lerr); len(orphans) == 0 {
+		return nil, false, err
+	}
+	return orphans[len(orphans)-1], true, err
+}
+
 func (s *Store) readFile() (*file, error) {
 	b, err := s.doc.Read()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -45,8 +45,8 @@ func outboxShow(c *cli.Context, w world, d *deployment) error {
 
 // waits reports whether an entry with exactly that id is in the outbox.
 func (d *deployment) waits(id string) bool {
-	entries, _, _, _ := d.store.Entries() // with an error, what could be read
-	return slices.ContainsFunc(entries, func(e *outbox.Entry) bool { return e.ID == id })
+	_, ok, _ := d.store.Entry(id) // with an error, as far as could be read
+	return ok
 }
 
 // story gives what the event log says of an entry, oldest first.

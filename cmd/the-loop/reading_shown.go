@@ -40,15 +40,17 @@ func (d *deployment) shown(q questions.Question, m channels.Message) bool {
 // for it in the outbox, or was refused, also where it has left for others took it.
 // Where that is not known, it may have.
 func (d *deployment) unsent(id, channel string) bool {
-	entries, _, _, err := d.store.Entries()
-	if err != nil {
-		return false
-	}
 	deliveries := map[string]*outbox.Delivery{}
-	if i := slices.IndexFunc(entries, func(e *outbox.Entry) bool { return e.ID == id }); i >= 0 {
-		deliveries = entries[i].Deliveries
-	} else if left, ok, err := d.store.Left(id); err == nil && ok {
-		deliveries = left.Deliveries
+	e, ok, err := d.store.Entry(id)
+	switch {
+	case err != nil:
+		return false
+	case ok:
+		deliveries = e.Deliveries
+	default:
+		if left, ok, err := d.store.Left(id); err == nil && ok {
+			deliveries = left.Deliveries
+		}
 	}
 	sent, ok := deliveries[channel]
 	if !ok {
