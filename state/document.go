@@ -35,6 +35,21 @@ func (d Document) Read() ([]byte, error) {
 	if err := d.root.at(OpRead, path); err != nil {
 		return nil, err
 	}
+	return readRegular(path)
+}
+
+var errNoFile = errors.New("is a device or a pipe, and no file")
+
+// readRegular is os.ReadFile for what has an end: a device, or a pipe, that stands
+// where a file of ours should might never come to one.
+func readRegular(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "read", Path: path, Err: errNoFile}
+	}
+	if err != nil {
+		return nil, err
+	}
 	return os.ReadFile(path)
 }
 
@@ -78,7 +93,7 @@ func (tx *Tx) Read() ([]byte, error) {
 	if err := tx.root.at(OpRead, tx.path); err != nil {
 		return nil, err
 	}
-	b, err := os.ReadFile(tx.path)
+	b, err := readRegular(tx.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

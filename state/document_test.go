@@ -356,3 +356,15 @@ func TestAFileInTheFoldersPlaceIsAnError(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// What never ends is not read.
+func TestADeviceIsNoDocument(t *testing.T) {
+	root := open(t)
+	path := filepath.Join(root.Dir(), "zero.json")
+	if err := errors.Join(os.MkdirAll(root.Dir(), 0o700), os.Symlink("/dev/zero", path)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := root.Document("zero.json").Read(); err == nil || !strings.Contains(err.Error(), "no file") {
+		t.Errorf("%v", err)
+	}
+}

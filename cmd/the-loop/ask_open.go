@@ -98,7 +98,12 @@ func (d *deployment) notKept(id string, err error) error {
 	if errors.Is(err, questions.ErrDamaged) || errors.Is(err, questions.ErrNewer) {
 		return unusable(id, err)
 	}
-	f := failed(fmt.Errorf("the question is not asked, for it cannot be kept: %w", err))
+	return d.unkept(fmt.Errorf("the question is not asked, for it cannot be kept: %w", err))
+}
+
+// unkept is the end of a command that could not write what it had to.
+func (d *deployment) unkept(err error) *failure {
+	f := failed(err)
 	dir := term.Clean(d.root.Dir())
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):

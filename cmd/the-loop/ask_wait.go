@@ -90,7 +90,7 @@ func awaitAnswer(c *cli.Context, w world, d *deployment, wt waiting) error {
 		}
 	}()
 	q, closed, err := d.await(ctx, wt)
-	if errors.Is(err, errNobody) && wt.orElse != nil {
+	if errors.Is(err, errNobody) {
 		q, err = d.lastWord(c.Context, s, wt)
 	}
 	if errors.Is(err, errNobody) {
@@ -154,7 +154,11 @@ func (d *deployment) await(ctx context.Context, wt waiting) (q questions.Questio
 func (d *deployment) lastWord(ctx context.Context, s *serving, wt waiting) (questions.Question, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	enough := time.AfterFunc(d.readOnceMore(), func() { end(errNobody) })
+	limit := d.readOnceMore()
+	if wt.orElse == nil { // it can be waited for again
+		limit = min(limit, time.Second)
+	}
+	enough := time.AfterFunc(limit, func() { end(errNobody) })
 	defer enough.Stop()
 	go s.whenRead(ctx, wt.WorkItem, time.Now(), func() { end(errNobody) })
 	return questions.Await(ctx, d.root, wt.ID)

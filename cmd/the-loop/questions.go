@@ -285,7 +285,7 @@ func questionsAnswer(c *cli.Context, w world, d *deployment) error {
 	case errors.As(err, &closed):
 		return failed(fmt.Errorf("question %s is closed: %s", closed.ID, inbound.Ending(closed.Question)))
 	case err != nil:
-		return failed(err)
+		return d.unkept(fmt.Errorf("the answer is not taken, for it cannot be kept: %w", err))
 	}
 	_ = d.log.Answered(c.Context, subjectOf(q), questions.ViaTerminal)
 	d.pay(c.Context)
@@ -318,8 +318,13 @@ func questionsWithdraw(c *cli.Context, w world, d *deployment) error {
 	if err != nil {
 		return err
 	}
-	if q, err = d.pipeline().Withdraw(c.Context, q.ID); err != nil {
+	q, err = d.pipeline().Withdraw(c.Context, q.ID)
+	var closed *questions.ClosedError
+	switch {
+	case errors.As(err, &closed):
 		return failed(err)
+	case err != nil:
+		return d.unkept(fmt.Errorf("the question is not withdrawn, for that cannot be kept: %w", err))
 	}
 	_ = d.log.Withdrawn(c.Context, subjectOf(q))
 	d.pay(c.Context)

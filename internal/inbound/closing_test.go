@@ -3,6 +3,8 @@ package inbound_test
 import (
 	"context"
 	"errors"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -329,5 +331,48 @@ func TestAHungSurfaceHoldsUpNoSecondTry(t *testing.T) {
 	close(let)
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// A note that could not be crossed off is not said: on a full disk it would be
+// said again and again.
+func TestWhatCannotBeCrossedOffIsNotSaid(t *testing.T) {
+	for _, full := range []int{1, 2} { // from the first, or from the second write on
+		bare := newSite(t)
+		bare.ask("Ship it?", "yes", "no")
+		bare.take(bare.reply("perhaps"))
+		writes := 0
+		s := siteOn(t, bare.root.WithSteps(func(op state.Op, path string) error {
+			if op == state.OpCreate && strings.Contains(path, "owed") {
+				if writes++; writes >= full {
+					return errors.New("no space left on device")
+				}
+			}
+			return nil
+		}))
+		for range 3 {
+			if _, err := s.settler.Settle(t.Context()); err == nil {
+				t.Error("no error")
+			}
+			makeDue(t, bare.root)
+		}
+		want := full - 1
+		if got := s.shown.all("tell"); len(got) != want {
+			t.Errorf("full from write %d on: said %q, want %d", full, got, want)
+		}
+	}
+}
+
+// makeDue makes all that is owed due now.
+func makeDue(t *testing.T, root *state.Root) {
+	t.Helper()
+	path := root.Path(state.Owed)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = regexp.MustCompile(`"nextAt":"[^"]*"`).ReplaceAll(b, []byte(`"nextAt":"2026-01-01T00:00:00Z"`))
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -169,6 +169,10 @@ func (p *Pipeline) void(ctx context.Context, d debt) error {
 	})
 }
 
+// begun writes down that a note is going to be said, as something that is put off:
+// a disk that cannot take that could not take that it was said.
+func (p *Pipeline) begun(ctx context.Context, d debt) error { return p.later(ctx, d, 0) }
+
 func (p *Pipeline) later(ctx context.Context, d debt, wait time.Duration) error {
 	d.Attempts++
 	if wait == 0 {

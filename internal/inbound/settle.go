@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"the-loop/channels"
@@ -41,6 +42,24 @@ type Settler struct {
 	// Ending says how a question ended, for that channel to show. nil: as the
 	// function Ending, with the answer's text.
 	Ending func(ctx context.Context, name string, q questions.Question) (string, error)
+
+	mu    sync.Mutex
+	notes map[string]bool // that were said by us, by the debt's id
+}
+
+func (s *Settler) told(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.notes[id]
+}
+
+func (s *Settler) tell(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.notes == nil {
+		s.notes = map[string]bool{}
+	}
+	s.notes[id] = true
 }
 
 // settleWithin bounds one step.
@@ -126,8 +145,19 @@ func (s *Settler) settle(ctx context.Context, d debt) error {
 	p := s.Pipeline
 	within, cancel := context.WithTimeoutCause(ctx, settleWithin, errors.New("no answer within 10s"))
 	defer cancel()
-	err := s.pay(within, d)
 	kept := context.WithoutCancel(ctx)
+	if d.Kind == debtTell {
+		if s.told(d.ID) { // and could not be crossed off
+			return p.paid(kept, d.ID)
+		}
+		if err := p.begun(kept, d); err != nil {
+			return err // what cannot be crossed off then would be said again and again
+		}
+	}
+	err := s.pay(within, d)
+	if err == nil && d.Kind == debtTell {
+		s.tell(d.ID)
+	}
 	o := channels.OutcomeOf(channels.Receipt{}, err)
 	switch {
 	case err == nil:

@@ -9,6 +9,10 @@ import (
 // another place is due: they come first, and must not starve the others.
 const maxStreak = 8
 
+// openAtMost is how long a place with an open question is left alone at most
+// because it fails.
+const openAtMost = 30 * time.Second
+
 // schedule says which place is read when.
 type schedule struct {
 	interval, urgent, most time.Duration
@@ -134,11 +138,11 @@ func (s *schedule) answered(p *place, came bool, now time.Time) {
 // failed settles one that did not.
 func (s *schedule) failed(p *place, err error, now time.Time) {
 	p.tried, p.err = now, err
-	first := s.retry
-	if p.open {
-		first = s.retryOpen
+	if p.open { // somebody waits
+		p.again = min(s.longer(p.again, s.retryOpen), max(openAtMost, s.retryOpen))
+	} else {
+		p.again = s.longer(p.again, s.retry)
 	}
-	p.again = s.longer(p.again, first)
 	p.due = now.Add(p.again)
 }
 

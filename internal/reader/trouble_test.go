@@ -276,7 +276,7 @@ func TestAFailureBacksOffAloneAndIsSaidOnce(t *testing.T) {
 		s.Start(t.Context())
 		defer s.Stop()
 		time.Sleep(30 * time.Minute)
-		if bad, good := len(src.when("bad", began)), len(src.when("good", began)); bad != 9 || good < 300 {
+		if bad, good := len(src.when("bad", began)), len(src.when("good", began)); bad < 55 || bad > 65 || good < 300 {
 			t.Errorf("%d and %d reads", bad, good)
 		}
 		if got := s.trouble(); len(got) != 1 {
@@ -287,7 +287,7 @@ func TestAFailureBacksOffAloneAndIsSaidOnce(t *testing.T) {
 			t.Errorf("told: %v", got)
 		}
 		fail(errors.New("another"))
-		time.Sleep(time.Hour + time.Minute)
+		time.Sleep(30 * time.Minute)
 		fail(nil)
 		time.Sleep(time.Hour + time.Minute)
 		if got := s.trouble(); len(got) != 4 || !strings.Contains(got[2], "another") || got[3] != "slack: <nil>" {
