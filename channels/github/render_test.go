@@ -178,4 +178,15 @@ func TestP12_WhatLooksLikeASecretIsStruckOut(t *testing.T) {
 			t.Errorf("%s", body)
 		}
 	}
+	for _, text := range []string{
+		"http://staging:8080/health", "postgres://db:5432/app", "https://[::1]:8080/x", "The password is wrong, reset it",
+		"npm_config_registry_mirror", "pypi-server-with-a-long-name",
+	} {
+		h := newForge(t)
+		e := question("x")
+		e.Type, e.Text = "session.reply", text
+		if body, _ := h.post(t, e); !strings.Contains(body, text) {
+			t.Errorf("%s is no secret: %s", text, body)
+		}
+	}
 }

@@ -75,7 +75,8 @@ var tokens = []func() *regexp.Regexp{
 	lazy.Regexp(`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b`),
 	lazy.Regexp(`\bAIza[A-Za-z0-9_-]{30,}`),
 	lazy.Regexp(`https://hooks\.slack\.com/\S+`),
-	lazy.Regexp(`\b(?:[sr]k_(?:live|test)_|npm_|pypi-|hf_|dop_v1_|SG\.)[A-Za-z0-9._-]{16,}`),
+	lazy.Regexp(`\b(?:[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|(?:npm|hf)_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{36,})`),
+	lazy.Regexp(`\b(?:dop_v1_[a-f0-9]{32,}|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,})`),
 	lazy.Regexp(`\bwhsec_[A-Za-z0-9+/=]{16,}`),
 	lazy.Regexp(`\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*`),
 }
@@ -87,13 +88,16 @@ var named = []func() *regexp.Regexp{
 		`(?:"[^"\n]+"|'[^'\n]+'|[^\s"'` + "`" + `]+)`),
 	lazy.Regexp(`(?i)\b([\w-]*(?:secret|token|api[_-]?key)(?:[_-]\w+)*["']?[ \t]*[:=][ \t]*)` +
 		`(?:"[^"\n]+"|'[^'\n]+'|[^\s"'` + "`" + `]{6,})`),
-	lazy.Regexp(`(://[^\s/:@]+:)[^\s/@]+`),
-	lazy.Regexp(`(?i)\b((?:password|passwd|passphrase) is:?[ \t]+)[^\s"'` + "`" + `]+`),
+	lazy.Regexp(`(?i)\b((?:password|passwd|passphrase) is:?[ \t]+)\S*[0-9!#$%^&*_=+]\S*`),
 	lazy.Regexp(`(?i)\b((?:bearer|basic)[ \t]+)[A-Za-z0-9._~+/=-]{16,}`),
 }
 
+// inAddress is a password in an address: "postgres://admin:…@db".
+var inAddress = lazy.Regexp(`(://[^\s/:@]*:)[^\s/@]+@`)
+
 // scrub strikes out what looks like a token.
 func scrub(text string) string {
+	text = inAddress().ReplaceAllString(text, "${1}"+removed+"@")
 	for _, t := range tokens {
 		text = t().ReplaceAllString(text, removed)
 	}

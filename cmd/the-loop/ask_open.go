@@ -188,7 +188,9 @@ func (d *deployment) noteAsked(ctx context.Context, o opened, res bus.Result) {
 		if res.Record != "" {
 			q.Link = res.Record
 		}
-		q.Missed = nil
+		if o.send {
+			q.Missed = nil
+		}
 		for _, p := range res.Posts {
 			switch {
 			case p.State == channels.StateAccepted && p.Ref != "":

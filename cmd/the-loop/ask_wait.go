@@ -158,6 +158,9 @@ func (d *deployment) lastWord(ctx context.Context, s *serving, wt waiting) (ques
 	if wt.orElse == nil { // it can be waited for again
 		limit = min(limit, time.Second)
 	}
+	if !wt.ExpiresAt.IsZero() { // else it is closed before the default counts
+		limit = min(limit, max(0, time.Until(wt.ExpiresAt.Add(onItsWay/2))))
+	}
 	enough := time.AfterFunc(limit, func() { end(errNobody) })
 	defer enough.Stop()
 	go s.whenRead(ctx, wt.WorkItem, time.Now(), func() { end(errNobody) })

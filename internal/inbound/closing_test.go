@@ -293,6 +293,12 @@ func TestAnInlineCommentAnswers(t *testing.T) {
 	answer := s.comment(q.Code + " yes")
 	answer.Where = "a.go:12"
 	s.take(talk, m, answer)
+	free := s.ask("Which name?")
+	name := s.comment("rename this")
+	name.Where = "a.go:7"
+	if s.take(name); s.answer(free) != "a.go:7: rename this" {
+		t.Errorf("answer %q", s.answer(free))
+	}
 	if got := s.inbox(); s.answer(q) != "yes" || len(got) != 1 || got[0] != "Octo: a.go:12: no idea" {
 		t.Errorf("answer %q, inbox %q", s.answer(q), got)
 	}
@@ -374,5 +380,34 @@ func makeDue(t *testing.T, root *state.Root) {
 	b = regexp.MustCompile(`"nextAt":"[^"]*"`).ReplaceAll(b, []byte(`"nextAt":"2026-01-01T00:00:00Z"`))
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A late word closes nothing: somebody may have answered in time, elsewhere.
+func TestALateWordDoesNotLoseOneThatWasInTime(t *testing.T) {
+	s := newSite(t)
+	q := s.askUntil("Ship it?", time.Now().Add(-30*time.Second), "yes", "no")
+	late, early := s.reply("no"), s.comment("yes")
+	early.At = q.ExpiresAt.Add(-10 * time.Second)
+	s.take(late, s.press(q, 1))
+	s.take(early)
+	s.settle()
+	if got := s.answer(q); got != "yes" {
+		t.Errorf("answer %q, told %q", got, s.shown.all("tell"))
+	}
+	if got := s.shown.all("tell"); len(got) != 1 || !strings.Contains(got[0], "too late") {
+		t.Errorf("told %q", got)
+	}
+}
+
+// What is late is told so, and not invited to try again.
+func TestALateWordThatIsNoChoiceIsTooLate(t *testing.T) {
+	s := newSite(t)
+	s.askUntil("Old?", time.Now().Add(-40*time.Second), "yes", "no")
+	s.askUntil("Older?", time.Now().Add(-30*time.Second), "yes", "no")
+	s.take(s.reply("perhaps"))
+	s.settle()
+	if got := s.shown.all("tell"); len(got) != 1 || !strings.Contains(got[0], "too late") {
+		t.Errorf("told %q", got)
 	}
 }

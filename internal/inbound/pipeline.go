@@ -138,7 +138,7 @@ func (p *Pipeline) drops(m channels.Message) string {
 	switch {
 	case m.Mark != nil && m.Mark.Code != "" && m.Mark.Ours:
 		return "" // tells of a question, maybe another machine's
-	case isOurs(m):
+	case isOurs(m) && (m.From.Us || !m.From.Person || p.mayBeListed(m.From, m.Surface)):
 		return "own"
 	case !m.From.Person:
 		return "bot"

@@ -193,6 +193,9 @@ func (s *Settler) pay(ctx context.Context, d debt) error {
 	if d.Kind == debtTell {
 		return s.with(d, func(r Responder) error { return r.Tell(ctx, d.Place, d.ID, d.User, d.Text, d.Private) })
 	}
+	if d.Kind != debtMirror && d.Kind != debtTaken && d.Kind != debtSettle {
+		return &channels.Refusal{Reason: channels.ReasonOther, Code: "unknown_kind"} // a newer version's
+	}
 	q, err := questions.Get(s.Pipeline.o.Root, d.Question)
 	switch {
 	case errors.Is(err, questions.ErrNone):
@@ -210,16 +213,14 @@ func (s *Settler) pay(ctx context.Context, d debt) error {
 			return nil
 		}
 		return s.with(d, func(r Responder) error { return r.Taken(ctx, d.Place) })
-	case debtSettle:
-		how := Ending(q)
-		if s.Ending != nil {
-			if how, err = s.Ending(ctx, d.Channel, q); err != nil {
-				return err
-			}
-		}
-		return s.with(d, func(r Responder) error { return r.Settle(ctx, deliveryOf(q), refsOf(q, d.Channel), how) })
 	}
-	return &channels.Refusal{Reason: channels.ReasonOther, Code: "unknown_kind"} // a newer version's
+	how := Ending(q)
+	if s.Ending != nil {
+		if how, err = s.Ending(ctx, d.Channel, q); err != nil {
+			return err
+		}
+	}
+	return s.with(d, func(r Responder) error { return r.Settle(ctx, deliveryOf(q), refsOf(q, d.Channel), how) })
 }
 
 // with gives the debt's responder to do. Without one there is nobody to show

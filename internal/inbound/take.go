@@ -124,8 +124,8 @@ func (b *batch) press(ctx context.Context, m channels.Message, person questions.
 		b.tell(m, "", "this question is not held here: the machine that asked it did not get your press")
 		b.done(m, didForeign)
 		return nil
-	case errors.Is(err, questions.ErrDamaged):
-		b.tell(m, "", "this question's file is damaged, so that your press could not be taken")
+	case errors.Is(err, questions.ErrDamaged), errors.Is(err, questions.ErrNewer):
+		b.tell(m, "", "your press could not be taken, for the question cannot be read here")
 		b.done(m, didForeign)
 		return nil
 	case err != nil:
@@ -171,7 +171,7 @@ func (b *batch) reply(ctx context.Context, m channels.Message, person questions.
 	if shown := b.p.o.Shown; shown != nil {
 		here = slices.DeleteFunc(here, func(q questions.Question) bool { return !shown(q, m) })
 	}
-	here = inTime(here, m)
+	here, past := inTime(here, m)
 	switch {
 	case len(here) == 1 && len(foreign) == 0 && b.unread == 0:
 		return b.judge(ctx, m, person, here[0], m.Text)
@@ -187,18 +187,25 @@ func (b *batch) reply(ctx context.Context, m channels.Message, person questions.
 		b.keep(m, person, didUntagged)
 		return nil
 	}
+	if n := len(past); n > 0 && len(foreign) == 0 {
+		past[n-1].State = questions.Expired // as it will be when all is read
+		b.closed(m, person, past[n-1])
+		return nil
+	}
 	return b.afterwards(m, person, len(foreign) > 0)
 }
 
-// inTime leaves those out whose time was over when the message was written, and
-// that are open only because not all was read yet; unless there is no other one,
-// whose writer is told that it is too late.
-func inTime(here []questions.Question, m channels.Message) []questions.Question {
-	past := func(q questions.Question) bool { return !q.ExpiresAt.IsZero() && m.At.After(q.ExpiresAt) }
-	if !slices.ContainsFunc(here, func(q questions.Question) bool { return !past(q) }) {
-		return here[:min(len(here), 1)]
+// inTime sets those apart whose time was over when the message was written, and
+// that are open only because not all was read yet.
+func inTime(all []questions.Question, m channels.Message) (here, past []questions.Question) {
+	for _, q := range all {
+		if !q.ExpiresAt.IsZero() && m.At.After(q.ExpiresAt) {
+			past = append(past, q)
+		} else {
+			here = append(here, q)
+		}
 	}
-	return slices.DeleteFunc(here, past)
+	return here, past
 }
 
 func howMany(n int) string {
@@ -271,6 +278,9 @@ func (b *batch) judge(ctx context.Context, m channels.Message, person questions.
 		b.keep(m, person, didNoChoice)
 		return nil
 	}
+	if choice == 0 && m.Where != "" { // what it is about belongs to it
+		answer = m.Where + ": " + answer
+	}
 	return b.answer(ctx, m, person, q, answer, choice)
 }
 
@@ -313,15 +323,10 @@ func (b *batch) answer(ctx context.Context, m channels.Message, person questions
 			return err
 		}
 	}
-	was := q.State
 	q, err := questions.Reply(ctx, b.p.o.Root, q.ID, a)
 	var closed *questions.ClosedError
 	switch {
 	case errors.As(err, &closed):
-		if was == questions.StateOpen && closed.State == questions.Expired { // by that
-			b.every = nil
-			b.logs = append(b.logs, func() { _ = b.p.o.Log.Expired(context.Background(), subject(closed.Question)) })
-		}
 		b.closed(m, person, closed.Question)
 		return nil
 	case errors.Is(err, questions.ErrNoAnswer):
@@ -392,8 +397,8 @@ func (b *batch) afterwards(m channels.Message, person questions.Person, foreign 
 	if err != nil {
 		return err
 	}
-	var last *questions.Question
-	for i, q := range all {
+	var ended []questions.Question
+	for _, q := range all {
 		if !strings.EqualFold(q.WorkItem, m.WorkItem) || q.State == questions.StateOpen ||
 			time.Since(q.ClosedAt) > recent || precedes(m, q) {
 			continue
@@ -402,19 +407,19 @@ func (b *batch) afterwards(m channels.Message, person questions.Person, foreign 
 			b.closed(m, person, q)
 			return nil
 		}
-		if shown := b.p.o.Shown; shown != nil && !shown(q, m) {
-			continue // who writes here was not asked
-		}
-		if last == nil || q.ClosedAt.After(last.ClosedAt) {
-			last = &all[i]
-		}
+		ended = append(ended, q)
 	}
-	switch {
-	case foreign:
+	if foreign {
 		b.keep(m, person, didElsewhere)
-	case last != nil:
-		b.closed(m, person, *last)
-	default:
+		return nil
+	}
+	slices.SortFunc(ended, func(x, y questions.Question) int { return y.ClosedAt.Compare(x.ClosedAt) })
+	i := slices.IndexFunc(ended, func(q questions.Question) bool { // who writes where nobody was asked is told nothing
+		return b.p.o.Shown == nil || b.p.o.Shown(q, m)
+	})
+	if i >= 0 {
+		b.closed(m, person, ended[i])
+	} else {
 		b.keep(m, person, didInbox)
 	}
 	return nil

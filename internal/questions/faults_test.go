@@ -52,16 +52,6 @@ func operations() map[string]operation {
 		}, done: func(q questions.Question) bool {
 			return q.State == questions.Answered && q.Answer.Text == "no" && q.Answer.Key == "k"
 		}},
-		"reply too late": {prior: over, do: func(t *testing.T, root *state.Root) error {
-			err := reply(t, root, questions.Answer{Choice: 2, Via: questions.ViaSlack, Key: "k"})
-			if late := (*questions.ClosedError)(nil); errors.As(err, &late) {
-				return nil // what must come of it
-			}
-			if err == nil {
-				t.Error("it counts")
-			}
-			return err
-		}, done: isExpired},
 		"close": {prior: open, do: func(t *testing.T, root *state.Root) error {
 			_, err := questions.Close(t.Context(), root, swept, questions.Withdrawn)
 			if late := (*questions.ClosedError)(nil); errors.As(err, &late) && late.State == questions.Withdrawn {

@@ -70,8 +70,9 @@ func (x *Index) refresh() error {
 	if err != nil {
 		return err
 	}
-	known := x.bad == 0 && began.Sub(x.asOf) < lookAgain // what cannot be read may be mended in its place
-	if known && x.settled(info.ModTime(), x.asOf) && info.ModTime().Equal(x.folder) {
+	recent := began.Sub(x.asOf) < lookAgain
+	if recent && x.settled(info.ModTime(), x.asOf) && info.ModTime().Equal(x.folder) {
+		x.lookAtBad()
 		return nil
 	}
 	list, err := ids(x.root)
@@ -87,13 +88,32 @@ func (x *Index) refresh() error {
 			continue
 		}
 		now[id] = f
-		changed = changed || fresh
+		changed = changed || fresh && (f.err == nil || was.err == nil)
 	}
 	if changed || len(now) != len(x.known) {
 		x.take(now)
 	}
 	x.folder, x.asOf = info.ModTime(), began
 	return nil
+}
+
+// lookAtBad looks again at what could not be read: it may be mended in its place.
+func (x *Index) lookAtBad() {
+	if x.bad == 0 {
+		return
+	}
+	changed := false
+	for id, was := range x.known {
+		if was.err == nil {
+			continue
+		}
+		if f, _ := x.look(id, was, true); f.listed && f.err == nil {
+			x.known[id], changed = f, true
+		}
+	}
+	if changed {
+		x.take(x.known)
+	}
 }
 
 // take makes the index that of these files.

@@ -193,7 +193,8 @@ func add(ctx context.Context, root *state.Root, q Question, once bool) (got Ques
 // Reply answers an open question, durably. The first valid answer wins; for the
 // others it is a *ClosedError that holds the question as it stands, except that
 // the same Key again gives the question and no error. What was written after the
-// question's time was over is late although nobody has closed it yet.
+// question's time was over is late although nobody has closed it yet, and does not
+// close it: what was written in time may not be read yet.
 //
 // A choice may be given by its number alone. An answer that is neither a choice
 // nor allowed otherwise is ErrNoAnswer: see Match.
@@ -214,9 +215,10 @@ func Reply(ctx context.Context, root *state.Root, id string, a Answer) (Question
 		}
 		a.At = a.At.UTC()
 		if a.Via != ViaTimeout && q.pastAt(a.At) {
-			q.close(Expired)
-			late = closed(*q)
-			return nil
+			over := *q
+			over.close(Expired)
+			late = closed(over)
+			return errUnchanged
 		}
 		q.close(Answered)
 		q.Answer = &a
