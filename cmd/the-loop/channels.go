@@ -233,7 +233,7 @@ func channelsTest(c *cli.Context, w world, d *deployment) error {
 		}
 		if wait > 0 && v.State == channels.StateAccepted {
 			if v.Reply, unreplied = testReply(c.Context, w, d, r, v.Ref, wait); !asJSON && v.Reply != nil {
-				printReply(w, *v.Reply)
+				printReply(w, *v.Reply, unreplied == nil)
 			}
 		}
 		views = append(views, v)

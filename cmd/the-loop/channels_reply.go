@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -11,6 +12,7 @@ import (
 	"the-loop/bus"
 	"the-loop/channels"
 	"the-loop/channels/slack"
+	"the-loop/internal/config"
 	"the-loop/internal/term"
 )
 
@@ -44,6 +46,8 @@ func replyWait(c *cli.Context, routes []bus.Route) (time.Duration, error) {
 type replyView struct {
 	ID   string `json:"id"`
 	Name string `json:"name"` // as people has it, "" when they are not listed
+	// Socket is "connected" where replies come down a socket.
+	Socket string `json:"socket,omitempty"`
 }
 
 // testReply waits for a person's reply to the message: the way back works then.
@@ -51,12 +55,10 @@ type replyView struct {
 func testReply(
 	ctx context.Context, w world, d *deployment, r bus.Route, ref string, wait time.Duration,
 ) (*replyView, error) {
-	room := ""
-	for _, ch := range d.config.Channels {
-		if ch.Name == r.Channel.Name() {
-			room = ch.Room
-		}
-	}
+	conf := d.config.Channels[slices.IndexFunc(d.config.Channels, func(ch config.Channel) bool {
+		return ch.Name == r.Channel.Name()
+	})]
+	room := conf.Room
 	printf(w.stderr, "reply to it in its thread within %s\n", term.Span(wait))
 	source := slack.NewSource(r.Channel.(*slack.Channel))
 	place := channels.ReadPlace{Key: "slack:" + room + ":" + ref, WorkItems: []string{"local:test#1"}}
@@ -79,7 +81,52 @@ func testReply(
 	case err != nil:
 		return nil, failed(err)
 	}
-	return d.replier(m), nil
+	v := d.replier(m)
+	if conf.SocketMode() {
+		if err := d.connects(ctx, conf, r.Channel.(*slack.Channel)); err != nil {
+			err = fmt.Errorf("the reply was read, but the socket that replies and presses come by is not connected: %w", err)
+			return v, failed(err).withHint("docs/slack.md says what an app token needs")
+		}
+		v.Socket = "connected"
+	}
+	return v, nil
+}
+
+// connects opens the socket of the channel's app, and closes it again. What comes
+// meanwhile is taken in.
+func (d *deployment) connects(ctx context.Context, conf config.Channel, room *slack.Channel) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, replyReadWithin,
+		fmt.Errorf("no answer within %s", term.Span(replyReadWithin)))
+	defer cancel()
+	s := slack.NewSocket(slack.SocketOptions{AppToken: conf.AppToken, APIURL: conf.APIURL, Rooms: []*slack.Channel{room}})
+	before := s.State()
+	p := d.pipeline()
+	defer p.Close()
+	connected := make(chan struct{}, 1)
+	l := &loop{run: func(ctx context.Context) {
+		s.Run(ctx, func(ctx context.Context, a channels.Arrival) error { return p.Take(ctx, a.Messages...) }, func() {
+			select {
+			case connected <- struct{}{}:
+			default:
+			}
+		})
+	}}
+	l.Start(ctx)
+	defer l.Stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-connected:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+			if now := s.State(); !now.Connected && now.LastError != before.LastError {
+				return errors.New(now.LastError)
+			}
+		}
+	}
 }
 
 // awaitReply reads until a person's message came, or fails with errNobody when
@@ -133,8 +180,15 @@ func (d *deployment) replier(m channels.Message) *replyView {
 }
 
 // printReply says who replied, and the line of `people` that lets them answer.
-func printReply(w world, v replyView) {
-	printf(w.stdout, "  reply from %s: the way back works\n", term.Clean(v.ID))
+func printReply(w world, v replyView, works bool) {
+	switch {
+	case !works:
+		printf(w.stdout, "  reply from %s\n", term.Clean(v.ID))
+	case v.Socket != "":
+		printf(w.stdout, "  reply from %s, and the socket is connected: the way back works\n", term.Clean(v.ID))
+	default:
+		printf(w.stdout, "  reply from %s: the way back works\n", term.Clean(v.ID))
+	}
 	if v.Name != "" {
 		printf(w.stdout, "  listed in people as %s\n", term.Clean(v.Name))
 		return

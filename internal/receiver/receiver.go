@@ -146,10 +146,10 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case req.Method != http.MethodPost:
 		w.Header().Set("Allow", http.MethodPost)
 		refuse(w, http.StatusMethodNotAllowed)
-	case req.ContentLength > door.Limit():
-		refuse(w, http.StatusRequestEntityTooLarge)
 	case !door.Sealed(req.Header):
 		r.refuseForged(w, req.URL.Path)
+	case req.ContentLength > door.Limit():
+		refuse(w, http.StatusRequestEntityTooLarge)
 	default:
 		r.receive(w, req, door)
 	}

@@ -46,7 +46,7 @@ func TestNothingIsReadOfWhatCannotBeGenuine(t *testing.T) {
 		"another method":      {func(r *http.Request) { r.Method = http.MethodPut }, 405},
 		"posted to healthz":   {func(r *http.Request) { r.URL.Path = "/healthz" }, 405},
 		"too long":            {func(r *http.Request) { r.ContentLength = 1<<20 + 1 }, 413},
-		"too long, no seal":   {func(r *http.Request) { r.ContentLength = 1 << 40; r.Header.Del("X-Seal") }, 413},
+		"too long, no seal":   {func(r *http.Request) { r.ContentLength = 1 << 40; r.Header.Del("X-Seal") }, 401},
 		"no seal":             {func(r *http.Request) { r.Header.Del("X-Seal") }, 401},
 		"two seals":           {func(r *http.Request) { r.Header.Add("X-Seal", "yes") }, 401},
 		"no seal, no length":  {func(r *http.Request) { r.Header.Del("X-Seal"); r.ContentLength = -1 }, 401},
