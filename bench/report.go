@@ -21,11 +21,12 @@ func machine(dir string) host {
 	if err != nil {
 		cpu = runtime.GOARCH
 	}
-	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	kernel, _, _ := strings.Cut(strings.TrimSpace(string(release)), "-") // what follows is whoever built it
 	memory, _ := valueIn("/proc/meminfo", "MemTotal")
 	return host{[]string{
 		fmt.Sprintf("%s, %d cores, %.0f GB", cpu, runtime.NumCPU(), memory*1024/1e9),
-		fmt.Sprintf("%s %s, %s", runtime.GOOS, strings.TrimSpace(string(kernel)), fileSystem(dir)),
+		fmt.Sprintf("%s %s, %s", runtime.GOOS, kernel, fileSystem(dir)),
 		runtime.Version(),
 	}}
 }
