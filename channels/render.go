@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/rivo/uniseg"
 )
 
 // Verbosity is how much of an event a kind that renders for people shows. Each
@@ -144,4 +147,20 @@ func shortAge(age time.Duration) string {
 func OneLine(s string) string {
 	clean, _ := CleanText(s)
 	return strings.Join(strings.Fields(clean), " ")
+}
+
+// Fit is how many bytes of the text's first grapheme clusters are no more than
+// room characters (code points): where a text is cut so that nobody sees half of
+// what they take for a character. It is 0 when the first one is longer.
+func Fit(text string, room int) int {
+	pos, used, state := 0, 0, -1
+	for pos < len(text) {
+		cluster, _, _, next := uniseg.FirstGraphemeClusterInString(text[pos:], state)
+		n := utf8.RuneCountInString(cluster)
+		if used+n > room {
+			break
+		}
+		pos, used, state = pos+len(cluster), used+n, next
+	}
+	return pos
 }

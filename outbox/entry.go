@@ -230,6 +230,21 @@ func (e *Entry) encode() ([]byte, error) {
 // of a message that had to be split.
 func (d *Delivery) took() bool { return d.State == channels.StateAccepted || len(d.Parts) > 0 }
 
+// Unsent reports whether nothing of the event can have reached the channel: it
+// waits, or was refused, each time that it was tried.
+func (d *Delivery) Unsent() bool {
+	switch d.State {
+	case channels.StatePending, channels.StateRefused:
+	case channels.StateDead:
+		if d.Orphaned > 0 {
+			return false
+		}
+	default:
+		return false
+	}
+	return len(d.Parts) == 0 && !d.Repeats
+}
+
 // Owed lists the channels for which something is still to be done, by name.
 // One acceptance by a channel that is not required settles all that are not;
 // a required channel is owed its own; the rest of a split message is owed to

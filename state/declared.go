@@ -56,9 +56,6 @@ func LedgerFile(slug string) string { return "ledger/" + slug + ".jsonl" }
 // RunRole is held by a daemon while it lives; Heartbeat is what it says.
 func RunRole(service string) string { return "run/" + service + ".lock" }
 
-// SocketRole is held by the process that listens to a channel's socket.
-func SocketRole(channel string) string { return "run/socket-" + channel + ".lock" }
-
 // Heartbeat is the document in which a daemon says how it is.
 func Heartbeat(service string) string { return "run/" + service + ".json" }
 

@@ -25,7 +25,7 @@ var (
 )
 
 // maxMarker is the length of the longest marker, with its line break.
-const maxMarker = len("<!-- the-loop id= code=XXXX state=closed sum=01234567 -->\n") + 128
+const maxMarker = len("<!-- the-loop id= code=7K2Q state=closed sum=01234567 -->\n") + 128
 
 // ParseMark reads the marker of a comment's body, nil when it does not begin
 // with one. It says nothing about who wrote the body. A marker that is quoted,

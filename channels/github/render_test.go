@@ -15,23 +15,24 @@ const zw = "\u200b"
 
 func TestTextThatWeDidNotWriteDoesNothing(t *testing.T) {
 	h := newForge(t)
+	mentions := "@" + zw + "octocat @" + zw + "@" + zw + "o/team mail@" + zw + "example.invalid"
+	spelled := `\@` + zw + `octocat &` + zw + `#64;octocat &` + zw + `commat;octocat`
+	address := "[x](https://a.invalid/%40types/n) https://u@" + zw + "a.invalid/"
 	for text, want := range map[string]string{
-		"@octocat @@o/team mail@example.invalid": "@" + zw + "octocat @" + zw + "@" + zw + "o/team mail@" + zw +
-			"example.invalid",
-		`\@octocat &#64;octocat &commat;octocat`: `\@` + zw + `octocat &` + zw + `#64;octocat &` + zw + `commat;octocat`,
-		"@&#111;ctocat":                          "@" + zw + "&" + zw + "#111;ctocat",
-		"Closes: #12, fixes o/r#3":               "Closes: #" + zw + "12, fixes o/r#" + zw + "3",
-		"resolved GH-4":                          "resolved GH-" + zw + "4",
-		"fixes https://github.com/o/r/issues/1":  "fixes " + zw + "https://github.com/o/r/issues/1",
-		"see #12":                                "see #12", // refers, and does nothing
-		"a <!-- b -->":                           "a <" + zw + "!-- b -->",
-		"x\n  <?php\n<!DOCTYPE html>":            "x\n  <" + zw + "?php\n<" + zw + "!DOCTYPE html>",
-		"[x](https://a.invalid/@types/n) https://u@a.invalid/": "[x](https://a.invalid/%40types/n) https://u@" + zw +
-			"a.invalid/",
-		"**bold**\n\n```go\nx := \"@a\"\n```\n- item": "**bold**\n\n```go\nx := \"@" + zw + "a\"\n```\n- item",
-		"```\nnever ended":        "```\nnever ended\n```",
-		"~~~~\n```\nnever ended":  "~~~~\n```\nnever ended\n~~~~",
-		"not UTF-8: \xff\xfe\x00": "not UTF-8: \uFFFD\uFFFD",
+		"@octocat @@o/team mail@example.invalid":               mentions,
+		`\@octocat &#64;octocat &commat;octocat`:               spelled,
+		"@&#111;ctocat":                                        "@" + zw + "&" + zw + "#111;ctocat",
+		"Closes: #12, fixes o/r#3":                             "Closes: #" + zw + "12, fixes o/r#" + zw + "3",
+		"resolved GH-4":                                        "resolved GH-" + zw + "4",
+		"fixes https://github.com/o/r/issues/1":                "fixes " + zw + "https://github.com/o/r/issues/1",
+		"see #12":                                              "see #12", // refers, and does nothing
+		"a <!-- b -->":                                         "a <" + zw + "!-- b -->",
+		"x\n  <?php\n<!DOCTYPE html>":                          "x\n  <" + zw + "?php\n<" + zw + "!DOCTYPE html>",
+		"[x](https://a.invalid/@types/n) https://u@a.invalid/": address,
+		"**bold**\n\n```go\nx := \"@a\"\n```\n- item":          "**bold**\n\n```go\nx := \"@" + zw + "a\"\n```\n- item",
+		"```\nnever ended":                                     "```\nnever ended\n```",
+		"~~~~\n```\nnever ended":                               "~~~~\n```\nnever ended\n~~~~",
+		"not UTF-8: \xff\xfe\x00":                              "not UTF-8: \uFFFD\uFFFD",
 	} {
 		e := question(text)
 		body, _ := h.post(t, e)

@@ -6,8 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/rivo/uniseg"
-
+	"the-loop/channels"
 	"the-loop/internal/lazy"
 )
 
@@ -122,7 +121,7 @@ func cut(text string, room int) string {
 	if whole := closeFence(text); utf8.RuneCountInString(whole) <= room {
 		return whole
 	}
-	pos := cutPoint(text, room-noticeRoom)
+	pos := channels.Fit(text, room-noticeRoom)
 	return fmt.Sprintf("%s\n\n_… cut here: %d more characters_",
 		closeFence(text[:pos]), utf8.RuneCountInString(text[pos:]))
 }
@@ -132,22 +131,7 @@ func cutLine(text string, room int) string {
 	if utf8.RuneCountInString(text) <= room {
 		return text
 	}
-	return text[:cutPoint(text, room-1)] + "…"
-}
-
-// cutPoint is how many bytes of the text's first grapheme clusters fit into room
-// characters.
-func cutPoint(text string, room int) int {
-	pos, used, state := 0, 0, -1
-	for pos < len(text) {
-		cluster, _, _, next := uniseg.FirstGraphemeClusterInString(text[pos:], state)
-		n := utf8.RuneCountInString(cluster)
-		if used+n > room {
-			break
-		}
-		pos, used, state = pos+len(cluster), used+n, next
-	}
-	return pos
+	return text[:channels.Fit(text, room-1)] + "…"
 }
 
 // maxFence is the longest fence of a code block that is ended for its writer.

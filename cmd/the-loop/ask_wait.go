@@ -61,11 +61,7 @@ func askWait(c *cli.Context, w world, d *deployment) error {
 
 // sayWaiting says at once, before anything can take long, what is waited for.
 func sayWaiting(w world, d *deployment, q questions.Question) {
-	name := q.ID
-	if q.Code != "" {
-		name += " (" + q.Code + ")"
-	}
-	printf(w.stderr, "question %s\n", name)
+	printf(w.stderr, "question %s\n", nameOf(q))
 	if len(d.config.People) == 0 {
 		printf(w.stderr, "note: nobody may answer, for people is empty in the config; only\n"+
 			"`the-loop questions answer %s TEXT` can\n", q.ID)
@@ -94,9 +90,7 @@ func awaitAnswer(c *cli.Context, w world, d *deployment, wt waiting) error {
 		q, err = d.lastWord(c.Context, s, wt)
 	}
 	if errors.Is(err, errNobody) {
-		for _, line := range s.troubles() {
-			printf(w.stderr, "note: %s\n", term.Clean(line))
-		}
+		notes(w, s.troubles())
 		q, closed, err = d.nobody(c.Context, q, wt)
 	}
 	if c.Context.Err() != nil && (err != nil || q.State == questions.StateOpen) {

@@ -53,11 +53,7 @@ func (d *deployment) unsent(id, channel string) bool {
 		}
 	}
 	sent, ok := deliveries[channel]
-	if !ok {
-		return false
-	}
-	refused := sent.State == channels.StateRefused || sent.State == channels.StateDead && sent.Orphaned == 0
-	return (sent.State == channels.StatePending || refused) && len(sent.Parts) == 0 && !sent.Repeats
+	return ok && sent.Unsent()
 }
 
 // channel gives the channel of that name, nil when there is none.

@@ -140,7 +140,7 @@ func (e *expiry) look(ctx context.Context, now time.Time) {
 	var unread time.Time
 	for _, q := range all {
 		switch {
-		case q.State != questions.StateOpen || q.ExpiresAt.IsZero() || !now.After(q.ExpiresAt.Add(onItsWay)):
+		case q.State != questions.StateOpen || !q.PastAt(now.Add(-onItsWay)):
 		case now.Sub(q.ExpiresAt) > heldOpen || e.r.reader.ReadSince(q.WorkItem, q.ExpiresAt):
 			may[q.ID] = true
 		case q.ExpiresAt.After(unread):

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -180,6 +181,16 @@ func concurrently(ts *testscript.TestScript, _ bool, args []string) {
 	if all := strings.Join(failures, ""); all != "" {
 		ts.Fatalf("of %d processes some failed:\n%s", n, all)
 	}
+}
+
+// over FILE: waits until the question in the file is past its time, and what may
+// still be on its way has had time to come.
+func over(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, !neg && len(args) == 1, "over FILE")
+	var q struct{ ExpiresAt time.Time }
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &q))
+	want(ts, !q.ExpiresAt.IsZero(), "the question never expires")
+	<-time.After(time.Until(q.ExpiresAt.Add(onItsWay)))
 }
 
 // waitfor received NAME N | waitfor grep REGEXP FILE | waitfor run REGEXP ARG… |

@@ -54,6 +54,7 @@ func TestScripts(t *testing.T) {
 			"signal":       signalDaemon,
 			"ended":        ended,
 			"concurrently": concurrently,
+			"over":         over,
 			"waitfor":      waitfor,
 			"json":         jsonCommand,
 			"keys":         keysCommand,

@@ -36,10 +36,10 @@ func (p *Pipeline) Withdraw(ctx context.Context, id string) (questions.Question,
 func (p *Pipeline) Expire(
 	ctx context.Context, now time.Time, may func(questions.Question) bool,
 ) (expired []questions.Question, err error) {
-	past, err := questions.Past(p.o.Root, now)
+	all, err := p.Questions()
 	errs := []error{err}
-	for _, q := range past {
-		if may != nil && !may(q) {
+	for _, q := range all {
+		if q.State != questions.StateOpen || !q.PastAt(now) || may != nil && !may(q) {
 			continue
 		}
 		q, err := p.closing(ctx, q.ID, nil, func() (questions.Question, error) {

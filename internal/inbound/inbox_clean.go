@@ -6,7 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/rivo/uniseg"
+	"the-loop/channels"
 )
 
 // maxInbound is how many characters of a message are kept.
@@ -31,15 +31,7 @@ func CleanInbound(text string) (clean string, cut bool) {
 // inboundCut is how many bytes make up the first maxInbound characters, or a
 // little less, for a cluster stays whole unless it is itself too long.
 func inboundCut(s string) int {
-	pos, count, state := 0, 0, -1
-	for pos < len(s) {
-		cluster, _, _, next := uniseg.FirstGraphemeClusterInString(s[pos:], state)
-		n := utf8.RuneCountInString(cluster)
-		if count+n > maxInbound {
-			break
-		}
-		pos, count, state = pos+len(cluster), count+n, next
-	}
+	pos := channels.Fit(s, maxInbound)
 	if pos > 0 {
 		return pos
 	}

@@ -199,7 +199,7 @@ func (b *batch) reply(ctx context.Context, m channels.Message, person questions.
 // that are open only because not all was read yet.
 func inTime(all []questions.Question, m channels.Message) (here, past []questions.Question) {
 	for _, q := range all {
-		if !q.ExpiresAt.IsZero() && m.At.After(q.ExpiresAt) {
+		if q.PastAt(m.At) {
 			past = append(past, q)
 		} else {
 			here = append(here, q)

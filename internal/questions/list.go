@@ -87,7 +87,7 @@ func Open(root *state.Root) (open []Question, err error) {
 func sameAs(open []Question, workItem, text string, choices []string) (Question, bool) {
 	now := time.Now()
 	for _, q := range open {
-		if q.Asks(workItem, text, choices) && !q.pastAt(now) {
+		if q.Asks(workItem, text, choices) && !q.PastAt(now) {
 			return q, true
 		}
 	}
@@ -97,13 +97,6 @@ func sameAs(open []Question, workItem, text string, choices []string) (Question,
 // Asks reports whether the question asks just that.
 func (q Question) Asks(workItem, text string, choices []string) bool {
 	return q.WorkItem == workItem && q.Text == text && slices.Equal(q.Choices, choices)
-}
-
-// Past gives the open questions whose time was over at now. With an error, those
-// that could be read; a damaged file is none.
-func Past(root *state.Root, now time.Time) (past []Question, err error) {
-	all, _, err := All(root)
-	return slices.DeleteFunc(all, func(q Question) bool { return q.State != StateOpen || !q.pastAt(now) }), err
 }
 
 // Wanted reports whether sending an event of that id once more is still wanted:

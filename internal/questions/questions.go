@@ -214,7 +214,7 @@ func Reply(ctx context.Context, root *state.Root, id string, a Answer) (Question
 			a.At = time.Now()
 		}
 		a.At = a.At.UTC()
-		if a.Via != ViaTimeout && q.pastAt(a.At) {
+		if a.Via != ViaTimeout && q.PastAt(a.At) {
 			over := *q
 			over.close(Expired)
 			late = closed(over)
@@ -259,7 +259,8 @@ func (q *Question) close(how State) {
 	q.State, q.ClosedAt = how, time.Now().UTC().Truncate(time.Second)
 }
 
-func (q Question) pastAt(t time.Time) bool { return !q.ExpiresAt.IsZero() && t.After(q.ExpiresAt) }
+// PastAt reports whether the question's time was over at t.
+func (q Question) PastAt(t time.Time) bool { return !q.ExpiresAt.IsZero() && t.After(q.ExpiresAt) }
 
 // Update changes what became of a question, durably: Sent, Link, CommentAt, Refs
 // (never nil for f), Missed, and the Link and Mirror of its answer. What was asked, and how it was
