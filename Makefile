@@ -76,6 +76,7 @@ docs: ## write the generated tables in docs/ anew
 verify: tools ## fail when something generated is not as it would be generated now
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
+	cd bench && $(GO) mod tidy -diff && $(GO) vet ./...
 	$(GO) mod verify
 	@out=$$(bin/gofumpt -l .); test -z "$$out" || { echo "gofumpt -w would change:"; echo "$$out"; exit 1; }
 	$(GO) test -count 1 . -strict
